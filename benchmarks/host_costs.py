@@ -140,7 +140,8 @@ def measured_host(setting: Setting) -> MeasuredHost:
 def calibrated(setting: Setting) -> Calibration:
     """Returns the calibration on one-rank runs and on a benchmark. Without graphs, the small run waits for its
     host. With graphs, it shows the kernels of a small micro-batch."""
-    alone, plans = setting.out / "alone", {"alone": {"graphs": False}, "replayed": {"graphs": True}}
+    alone = setting.out / "alone"
+    plans: dict[str, dict[str, object]] = {"alone": {"graphs": False}, "replayed": {"graphs": True}}
     run_study(setting.study("alone", setting.workload(seen=True), plans, [1, 8], ranks=1), alone)
     print("  one-rank runs: done", file=sys.stderr, flush=True)
     cuda = setting.device is Device.CUDA

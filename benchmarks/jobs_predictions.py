@@ -17,7 +17,8 @@ from jobs_runs import Row, result_of
 
 from wirecost.errors import WirecostError
 from wirecost.study import Status
-from wirecost.whatif.answer import Job
+from wirecost.whatif.answer import answer_to
+from wirecost.whatif.job import Job
 from wirecost.whatif.question import Question
 from wirecost.whatif.study_cells import read_cell, recorded_on, step_time_ns, traces_of
 
@@ -85,7 +86,7 @@ def predict(out: Path, run: Run, networks: list[str], calibration: Path) -> list
     predictions = []
     for network in others:
         try:
-            answer = job.answer(Question(network=network))
+            answer = answer_to(job, Question(network=network))
         except WirecostError as problem:
             predictions.append(Prediction(*head, network, refused=one_line(problem)))
             continue

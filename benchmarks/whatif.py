@@ -15,7 +15,8 @@ from pathlib import Path
 
 from support.ddp_traces import Job as Recorded
 from support.ddp_traces import write_job
-from wirecost.whatif.answer import Job
+from wirecost.whatif.answer import answer_to
+from wirecost.whatif.job import Job
 from wirecost.whatif.question import Question
 from wirecost.whatif.reading import read_ranks
 from wirecost.whatif.stragglers import stragglers
@@ -42,7 +43,7 @@ def main() -> None:
         events = sum(record.trace.events for record in records)
         graph = Job(records, step_time_ns=None)
         built = time.process_time()
-        answer = graph.answer(Question(bandwidth_bps=1e11))
+        answer = answer_to(graph, Question(bandwidth_bps=1e11))
         answered = time.process_time()
     print(
         f"{events:,} events of {options.ranks} ranks: reading {read - begun:.1f} s, graph {built - read:.1f} s, "

@@ -20,7 +20,8 @@ from typing import Any
 from wirecost.spec import Study, parse_yaml, validate
 from wirecost.study import Result, Store, run_study
 from wirecost.study.loading import profiled
-from wirecost.whatif.answer import Job
+from wirecost.whatif.answer import answer_to
+from wirecost.whatif.job import Job
 from wirecost.whatif.study_cells import is_study, question_between, read_cell, step_time_ns, study_networks
 
 STUDY = """\
@@ -78,7 +79,7 @@ def _of(folder: Path, base: Result, done: list[Result]) -> list[Pair]:
         question = question_between(base.experiment, other.experiment)
         if question is None or question.bucket_mib is not None or question.network is None:
             continue
-        answer, measured = job.answer(question), step_time_ns(other)
+        answer, measured = answer_to(job, question), step_time_ns(other)
         assert own is not None and measured is not None
         experiment = base.experiment
         found.append(

@@ -20,7 +20,8 @@ from pathlib import Path
 from whatif_on_processors import write_csv
 
 from wirecost.study import Store
-from wirecost.whatif.answer import Job
+from wirecost.whatif.answer import answer_to
+from wirecost.whatif.job import Job
 from wirecost.whatif.network import NetworkModel, StatedNetwork
 from wirecost.whatif.study_cells import (
     measured_answers,
@@ -151,7 +152,7 @@ def pairs(folder: Path, name: str) -> Iterator[Pair]:
         for question in others(folder, base, ()):
             times = [
                 round(ms, 1)
-                for answer in (without.answer(question), job.answer(question))
+                for answer in (answer_to(without, question), answer_to(job, question))
                 for ms in (answer.low_ms, answer.high_ms)
             ]
             yield Pair(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,12 @@ settings.load_profile("wirecost")
 
 
 def pytest_configure() -> None:
-    # Parallel workers get it from pytest-xdist; tests set the width that they need.
+    # Tests set the width that they need. Parallel workers get one from pytest-xdist, and readline sets one for the
+    # processes that a test starts as soon as anything imports it.
+    with suppress(ImportError):
+        importlib.import_module("readline")
     os.environ.pop("COLUMNS", None)
+    os.unsetenv("COLUMNS")  # os.environ doesn't know readline's
     _restore_signals()
 
 

@@ -138,40 +138,18 @@ class _Member(Protocol):
         ...
 
 
-class _Gzip:
-    def __init__(self) -> None:
-        from isal import isal_zlib
+class _Decompressor:
+    """One member of a compressed file. `ended` is whether its end was reached, `unused` what follows it."""
 
-        self._error: type[Exception] = isal_zlib.error  # pyright: ignore[reportAttributeAccessIssue]
-        self._stream = isal_zlib.decompressobj(wbits=31)  # 15 bits of window, and 16 for a gzip header
+    def __init__(self, stream: Any, *errors: Any) -> None:
+        self._stream, self._errors = stream, errors
         self.ended, self.unused = False, b""
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        while data:
-            try:
-                piece = self._stream.decompress(data, CHUNK_BYTES)
-            except self._error as failure:
-                raise DamagedError(str(failure)) from failure
-            if piece:
-                yield piece
-            if self._stream.eof:
-                self.ended, self.unused = True, self._stream.unused_data
-                return
-            data = self._stream.unconsumed_tail
-
-
-class _Zstd:
-    def __init__(self) -> None:
-        import zstandard
-
-        self._error: type[Exception] = zstandard.ZstdError
-        self._stream = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW_BYTES).decompressobj()
-        self.ended, self.unused = False, b""
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def _pieces(self, data: bytes, *most_bytes: int) -> Iterator[bytes]:
+        """Yields what `data` is decompressed to, unless it is empty. Raises DamagedError."""
         try:
-            piece = self._stream.decompress(data)
-        except self._error as failure:
+            piece = self._stream.decompress(data, *most_bytes)
+        except self._errors as failure:
             raise DamagedError(str(failure)) from failure
         if piece:
             yield piece
@@ -179,40 +157,50 @@ class _Zstd:
             self.ended, self.unused = True, self._stream.unused_data
 
 
-class _Standard:
-    """Decompresses xz and bzip2, whose decompressors in the standard library have the same interface."""
+class _Gzip(_Decompressor):
+    def __init__(self) -> None:
+        from isal import isal_zlib
 
-    def __init__(self, stream: Any, errors: tuple[type[Exception], ...]) -> None:
-        self._stream, self._errors = stream, errors
-        self.ended, self.unused = False, b""
+        stream = isal_zlib.decompressobj(wbits=31)  # 15 bits of window, and 16 for a gzip header
+        super().__init__(stream, isal_zlib.error)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        while True:
-            try:
-                piece = self._stream.decompress(data, CHUNK_BYTES)
-            except self._errors as failure:
-                raise DamagedError(str(failure)) from failure
-            if piece:
-                yield piece
-            if self._stream.eof:
-                self.ended, self.unused = True, self._stream.unused_data
-                return
-            if self._stream.needs_input:
-                return
-            data = b""
+        while data and not self.ended:
+            yield from self._pieces(data, CHUNK_BYTES)
+            data = self._stream.unconsumed_tail
+
+
+class _Zstd(_Decompressor):
+    def __init__(self) -> None:
+        import zstandard
+
+        stream = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW_BYTES).decompressobj()
+        super().__init__(stream, zstandard.ZstdError)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        yield from self._pieces(data)
+
+
+class _Standard(_Decompressor):
+    """Decompresses xz and bzip2, whose decompressors in the standard library have the same interface."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        yield from self._pieces(data, CHUNK_BYTES)
+        while not (self.ended or self._stream.needs_input):
+            yield from self._pieces(b"", CHUNK_BYTES)
 
 
 def _xz() -> _Member:
     import lzma
 
     stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=2 * _MOST_WINDOW_BYTES)
-    return _Standard(stream, (lzma.LZMAError, EOFError))
+    return _Standard(stream, lzma.LZMAError, EOFError)
 
 
 def _bzip2() -> _Member:
     import bz2
 
-    return _Standard(bz2.BZ2Decompressor(), (OSError, ValueError, EOFError))
+    return _Standard(bz2.BZ2Decompressor(), OSError, ValueError, EOFError)
 
 
 _FORMATS: dict[bytes, tuple[Callable[[], _Member], int]] = {

@@ -6,7 +6,8 @@ import errno
 import hashlib
 import os
 import signal
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +114,21 @@ def exit_code_of(error: BaseException) -> int | None:
     """Returns the exit code for the storage fault behind an error; None for an error of another kind."""
     fault = fault_of(error)
     return None if fault is None else fault.exit_code
+
+
+def run_to_exit_code(act: Callable[[], object]) -> int:
+    """Calls a function and returns the exit code of this process: 0, or that of a storage fault, which is printed.
+    Errors of other kinds are raised.
+    """
+    try:
+        act()
+    except Exception as error:
+        if (code := exit_code_of(error)) is None:
+            raise
+        with suppress(OSError):  # the log itself may not be writable
+            traceback.print_exc()
+        return code
+    return 0
 
 
 def fault_of_exit(code: int | None) -> Fault | None:

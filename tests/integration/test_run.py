@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from wirecost.cli import application
 from wirecost.errors import SpecError
 from wirecost.spec import JobExperiment, Study
 from wirecost.study import Result, Status, Store, run_study
+from wirecost.study.store import StoreError
 
 pytestmark = pytest.mark.needs_root
 JOBS = Path(__file__).parents[1] / "support" / "jobs"
@@ -142,6 +144,25 @@ def test_commands_for_studies_read_what_a_run_has_kept(kept: Kept) -> None:
     resumed = runner.invoke(application(), ["run", "--resume", *kept.arguments])
     assert resumed.exit_code == 0, resumed.output
     assert json.loads(resumed.stdout)["rows"] == json.loads(kept.printed)["rows"]
+
+
+def test_a_further_network_joins_the_results_of_the_folder(kept: Kept, tmp_path: Path) -> None:
+    out, runner = tmp_path / "out", CliRunner()
+    shutil.copytree(kept.out, out)
+    arguments = [str(out) if argument == str(kept.out) else argument for argument in kept.arguments]
+    refused = runner.invoke(application(), ["run", "--resume", *arguments, "--catch-sigterm"])
+    assert isinstance(refused.exception, StoreError) and "holds results of another command" in str(
+        refused.exception
+    )
+    arguments[arguments.index("--networks") + 1] = "emulated-1g"
+    resumed = runner.invoke(application(), ["run", "--resume", *arguments])
+    assert resumed.exit_code == 0, resumed.output
+    everything = NETWORKS | {"emulated-1g"}
+    assert {row["network"] for row in json.loads(resumed.stdout)["rows"]} == everything
+    report = json.loads(runner.invoke(application(), ["report", str(out), "--format", "json"]).stdout)
+    assert {row["network"] for row in report["experiments"]} == everything
+    validated = json.loads(runner.invoke(application(), ["validate", str(out), "--format", "json"]).stdout)
+    assert len(validated["rows"]) == 6  # each of three emulated networks from the traces of the others
 
 
 def test_every_command_prints_the_same_exposed_share(kept: Kept) -> None:

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from wirecost.costmodel.dataparallel import Cover, data_parallel, expert_blocks
+from wirecost.costmodel.dataparallel import Cover, data_parallel
 from wirecost.costmodel.host_launch import unit_gathers
 from wirecost.costmodel.inputs import LinkCosts, Machine
 from wirecost.costmodel.iteration import held_parameters
 from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.setup import layout_of, setup
 from wirecost.costmodel.shape import shape_of
+from wirecost.costmodel.sharding import expert_blocks
 from wirecost.spec import Experiment, load_spec, stack_named
 from wirecost.spec.cluster import Cluster
 

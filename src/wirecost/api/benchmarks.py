@@ -69,7 +69,7 @@ def bench(
     smallest: str | int = "32M",
     largest: str | int | None = None,
     factor: int | None = None,
-    hosts: int = 1,
+    hosts: int | None = None,
     ranks_per_host: int | None = None,
     network: str | None = None,
     backend: str | None = None,
@@ -86,7 +86,8 @@ def bench(
         collectives: names of collectives, or `all`.
         smallest, largest: sizes, as `64M` or in bytes. One size if `largest` is left out.
         factor: each size is so many times the one before. The default is 2.
-        hosts, ranks_per_host: number of emulated hosts, and of ranks on each.
+        hosts: number of emulated hosts. The default is 2 with an emulated network, else 1.
+        ranks_per_host: number of ranks on each host. The default is 1, or 2 on one host.
         network: a network that ships, or a YAML file.
         backend: `gloo`, or `nccl` on GPUs.
         dtype: type of the elements.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from wirecost.api.parts import bars, collective_rows, iteration_rows, part_rows
 from wirecost.api.view import ResultView, Rows
 from wirecost.breakdown import Breakdown, Share, Spread
-from wirecost.comparison.breakdowns import Comparison
 from wirecost.comparison.breakdowns import compare as compare_breakdowns
+from wirecost.comparison.result import Comparison
 from wirecost.comparison.sources import is_experiment, is_study, load_breakdown
 
 if TYPE_CHECKING:

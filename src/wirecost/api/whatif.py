@@ -11,7 +11,8 @@ from typing import Any
 from wirecost.api.whatif_view import PathLike, WhatIfView
 from wirecost.errors import WirecostError
 from wirecost.units import parse_rate_bps, parse_time_s
-from wirecost.whatif.answer import Job, answers
+from wirecost.whatif.answer import answers
+from wirecost.whatif.job import Job
 from wirecost.whatif.question import Question
 from wirecost.whatif.reading import read_ranks
 from wirecost.whatif.study_cells import (

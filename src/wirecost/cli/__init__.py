@@ -28,6 +28,7 @@ from wirecost.address_space import limit_mib, settle_in
 from wirecost.cli.former import with_present_names
 from wirecost.cli.signals import EndingSignal, ending_signals
 from wirecost.cli.standard_streams import STDOUT, flush_output, prepare_streams
+from wirecost.cli.usage import Commands
 from wirecost.errors import WirecostError
 from wirecost.process_limits import explain
 from wirecost.storage import StorageError, fault_of, path_of
@@ -66,6 +67,7 @@ def application(only: str | None = None) -> typer.Typer:
     """Returns the command line with all commands or, to start faster, with only one."""
     app = typer.Typer(
         name="wirecost",
+        cls=Commands,
         help="What the network costs in large language model training: measured, read from traces, predicted.",
         no_args_is_help=True,
         rich_markup_mode=None,

@@ -18,11 +18,11 @@ from wirecost.collectives.efficiency import Fitted, efficiency, fit_rows, write_
 from wirecost.collectives.expectation import LinkShare, compare_with_links
 from wirecost.collectives.hardware import Hardware, of_cluster, of_request
 from wirecost.collectives.joined import run_joined
-from wirecost.collectives.launcher import World
 from wirecost.collectives.operations import BARRIER
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.result import BenchNetwork, Row
 from wirecost.errors import SpecError, WirecostError
+from wirecost.launch.world import World
 from wirecost.spec import Cluster, load
 
 

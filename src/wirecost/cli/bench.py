@@ -27,7 +27,10 @@ def bench(
     ] = None,
     factor: Annotated[int | None, typer.Option("-f", "--stepfactor", help="Multiply sizes by.")] = None,
     step: Annotated[str | None, typer.Option("-i", "--stepbytes", help="Or add so much.")] = None,
-    hosts: Annotated[int, typer.Option(help="Emulated hosts.")] = 1,
+    hosts: Annotated[
+        int | None,
+        typer.Option(help="Emulated hosts.  [default: 2 with an emulated network, else 1]", show_default=False),
+    ] = None,
     ranks_per_host: Annotated[
         int | None, typer.Option(help="Ranks on each host.  [default: 1, or 2 on one host]")
     ] = None,

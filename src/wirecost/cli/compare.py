@@ -12,7 +12,7 @@ from wirecost.cli.output import FORMAT, check_format, console, print_csv
 from wirecost.errors import WirecostError
 
 if TYPE_CHECKING:
-    from wirecost.comparison.breakdowns import Comparison, PartChange
+    from wirecost.comparison.result import Comparison, PartChange
     from wirecost.comparison.studies import Pair, StudyComparison
 
 
@@ -84,7 +84,7 @@ def _show_studies(comparison: StudyComparison, out: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wirecost.comparison.breakdowns import speedup_sentence
+    from wirecost.comparison.summary import speedup_sentence
     from wirecost.text import printable
 
     for name, (first, second) in comparison.differing.items():
@@ -123,7 +123,7 @@ def _show(c: Comparison, out: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wirecost.comparison.breakdowns import WORDS
+    from wirecost.comparison.summary import WORDS
     from wirecost.text import printable
 
     def ms(ns: float | None) -> str:

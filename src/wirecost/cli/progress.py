@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -39,19 +39,15 @@ def progress_bar(console: Console | None = None) -> Progress:
     )
 
 
-class StudyProgress:
-    """Implements `wirecost.study.Progress` on stderr."""
+class _Shown:
+    """A progress bar on stderr, and lines above it."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
         self.bar = progress_bar(self.console)
         self.task: TaskID | None = None
-        self.experiments = 0
-        self.number = 0
-        self.left_out: list[Damaged] = []
-        """Results of the study's experiments that are damaged and not run again."""
 
-    def __enter__(self) -> StudyProgress:
+    def __enter__(self) -> Self:
         self.bar.start()
         return self
 
@@ -59,6 +55,22 @@ class StudyProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.bar.stop()
+
+    def _say(self, line: str) -> None:
+        # The work continues if its progress can't be printed: the terminal is closed, or the log's disk is full.
+        with contextlib.suppress(OSError):
+            self.console.print(line, markup=False, soft_wrap=True)
+
+
+class StudyProgress(_Shown):
+    """Implements `wirecost.study.Progress` on stderr."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experiments = 0
+        self.number = 0
+        self.left_out: list[Damaged] = []
+        """Results of the study's experiments that are damaged and not run again."""
 
     def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None:
         if planned and not again:
@@ -103,32 +115,16 @@ class StudyProgress:
             line += f" ({printable(outcome.reason)})"
         self._say(line)
 
-    def _say(self, line: str) -> None:
-        # The study continues if its progress can't be printed: the terminal is closed, or the log's disk is full.
-        with contextlib.suppress(OSError):
-            self.console.print(line, markup=False, soft_wrap=True)
 
-
-class CorpusProgress:
+class CorpusProgress(_Shown):
     """Implements `wirecost.corpus.prepare.Progress` on stderr."""
 
     LINE_S = 60.0
     """Time in seconds between two lines, if stderr is no terminal."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False)
-        self.bar = progress_bar(self.console)
-        self.task: TaskID | None = None
+        super().__init__()
         self._line_s = time.monotonic()
-
-    def __enter__(self) -> CorpusProgress:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bar.stop()
 
     def stage(self, name: str) -> None:
         if self.task is None:
@@ -150,10 +146,6 @@ class CorpusProgress:
         if not self.console.is_terminal and time.monotonic() - self._line_s >= self.LINE_S:
             self._line_s = time.monotonic()
             self._say(f"{100 * done / max(total, 1):.1f} %, {count}, {left}")
-
-    def _say(self, line: str) -> None:
-        with contextlib.suppress(OSError):
-            self.console.print(line, markup=False, soft_wrap=True)
 
 
 def _short(e: AnyExperiment) -> str:

@@ -58,6 +58,8 @@ def report(
             raise SpecError(f"{directory}: a recording has a figure only: no --predictions, --only, --all")
         _draw_recording(directory, format, html, figures or directory.parent, drawn=not no_figures)
         return
+    if html is not None and not html.parent.is_dir():
+        raise SpecError(f"--html {html}: there is no folder {html.parent}")
     for path in (html, figures):
         if path is not None:
             Store(directory).check_output(path)

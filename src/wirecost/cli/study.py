@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,7 +47,9 @@ class _Group(TyperGroup):
         known = ctx.resilient_parsing or not args or args[0].startswith("-")
         if not known and self.get_command(ctx, args[0]) is None:
             name = printable(args[0])
-            ctx.fail(f"no command {name}; a study is run by: wirecost study run {quote(name)}")
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            hint = f"did you mean {near[0]}? A" if near else "a"
+            ctx.fail(f"no command {name}; {hint} study is run by: wirecost study run {quote(name)}")
         return super().resolve_command(ctx, args)
 
 

@@ -128,7 +128,7 @@ def trace(
         write_perfetto(traces, perfetto)
         typer.echo(f"wrote {perfetto}", err=True)
     if breakdown is not None:
-        write_text(traces, breakdown, traces.breakdown.model_dump_json(indent=1))
+        write_text([t.file for t in traces.traces], breakdown, traces.breakdown.model_dump_json(indent=1))
         typer.echo(f"wrote {breakdown}", err=True)
     _print(traces, format_, output, names)
 
@@ -166,7 +166,7 @@ def _share_of_step() -> slice:
     """Returns which of the files this process reduces: all, or as a task of a Slurm step a share of them. The
     tasks of a node share the files that they see; what other nodes see isn't known.
     """
-    from wirecost.collectives.launcher import slurm_world
+    from wirecost.launch.world import slurm_world
 
     world = slurm_world(os.environ)
     if world is None or world.local_size <= 1:
@@ -198,7 +198,7 @@ def _print(traces: TraceSet, format_: str, output: Path | None, names: list[str]
         if output is None:
             typer.echo(text)
         else:
-            write_text(traces, output, text + "\n")
+            write_text([t.file for t in traces.traces], output, text + "\n")
     elif format_ in ("csv", "parquet") and output is not None:
         from wirecost.trace.tables import write_tables
 

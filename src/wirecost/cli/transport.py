@@ -75,7 +75,8 @@ def _print(verdict: Verdict, format: str) -> None:
             f"{len(verdict.communicators)} communicator(s); {versions}; read {verdict.lines} lines "
             f"({verdict.nccl_lines} NCCL's) from {verdict.sources} source(s)",
             style="dim",
-        )
+        ),
+        soft_wrap=True,
     )
     rows = [(c, p) for c in verdict.communicators for p in c.pairs]
     if rows:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from wirecost.emulation.network import open_network
 from wirecost.errors import WirecostError
 from wirecost.launch.ranks import Ranks, count_lines
 from wirecost.launch.result import JobResult, JobStatus
-from wirecost.storage import exit_code_of, write_file
+from wirecost.storage import run_to_exit_code, write_file
 
 
 def run_cell(directory: Path, worker: Sequence[str]) -> JobResult:
@@ -86,18 +85,13 @@ def _why_late(directory: Path, request: BenchRequest, slowest: int | None) -> st
 
 def main(argv: Sequence[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
-    for name in argv[:at]:
-        directory = Path(name)
-        try:
-            result = run_cell(directory, argv[at + 1 :])
-            write_file(directory / "ending.json", json.dumps(vars(result)))
-        except Exception as error:
-            if (code := exit_code_of(error)) is None:
-                raise
-            with suppress(OSError):  # the log itself may not be writable
-                traceback.print_exc()
-            return code
-    return 0
+
+    def run_cells() -> None:
+        for name in argv[:at]:
+            directory = Path(name)
+            write_file(directory / "ending.json", json.dumps(vars(run_cell(directory, argv[at + 1 :]))))
+
+    return run_to_exit_code(run_cells)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from wirecost.collectives.bench import BenchError, check_runnable, reported
-from wirecost.collectives.launcher import World
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.result import BenchNetwork, Row, combine
 from wirecost.errors import WirecostError
 from wirecost.launch.environment import nccl_log_environment, network_environment
+from wirecost.launch.world import World
 from wirecost.temporary import temporary_directory
 
 POLL_S = 0.1

@@ -9,10 +9,10 @@ from typing import Any
 
 from wirecost.collectives.bench import default_backend
 from wirecost.collectives.dtypes import dtype_named
-from wirecost.collectives.launcher import World
 from wirecost.collectives.operations import BARRIER, COLLECTIVES, collective_name
 from wirecost.collectives.request import Backend, BenchRequest, Mode, ReduceOp, group_lists, size_range
 from wirecost.errors import SpecError, one_of
+from wirecost.launch.world import World
 from wirecost.spec import Study, load, validate
 from wirecost.spec.network import Native, Network
 from wirecost.spec.presets import named, names
@@ -35,7 +35,7 @@ class BenchOptions:
     largest: str | None
     factor: int | None
     step: str | None
-    hosts: int
+    hosts: int | None
     ranks_per_host: int | None
     network: str | None
     groups: str
@@ -59,15 +59,14 @@ def request_from(options: BenchOptions) -> BenchRequest:
     Raises:
         SpecError: one line that names the option and the allowed values.
     """
-    world, hosts, backend = options.world, options.hosts, options.backend
+    world, hosts, backend = options.world, options.hosts or 1, options.backend
     for option, value in (
-        ("--hosts", hosts),
+        ("--hosts", 1 if options.hosts is None else options.hosts),
         ("--ranks-per-host", options.ranks_per_host or 1),
         ("-w", options.warmup),
     ):
         if value < 1:
             raise SpecError(f"{option}: at least 1, not {value}")
-    per_host = options.ranks_per_host or (1 if hosts > 1 else 2)
     if world is not None:
         if (hosts, options.ranks_per_host) not in ((1, None), (world.hosts, world.local_size)):
             raise SpecError(
@@ -79,7 +78,7 @@ def request_from(options: BenchOptions) -> BenchRequest:
                 f"{world.launcher} started this, which serves --backend mpi; for another backend use torchrun or "
                 "srun, or set RANK, WORLD_SIZE and MASTER_ADDR"
             )
-        hosts, per_host = world.hosts, world.local_size
+        hosts = world.hosts
     if backend is not None and backend not in list(Backend):
         raise SpecError(f"--backend: {one_of('backend', backend, list(Backend))}")
     if options.place not in MODES:
@@ -91,6 +90,10 @@ def request_from(options: BenchOptions) -> BenchRequest:
         raise SpecError(f"-o: {one_of('operation', options.redop, list(ReduceOp))}")
     words = [w for text in options.collectives for w in text.split(",") if w] or ["all_reduce"]
     everything = [*COLLECTIVES, BARRIER]
+    network = _network_of(options.network, options.study, chosen, hosts, world)
+    if options.hosts is None and world is None and network.emulate is not None:
+        hosts = 2  # on one host nothing would go over the network
+    per_host = world.local_size if world else options.ranks_per_host or (1 if hosts > 1 else 2)
     request: dict[str, Any] = {
         "collectives": list(dict.fromkeys(everything if words == ["all"] else map(collective_name, words))),
         "sizes_bytes": size_range(
@@ -100,7 +103,7 @@ def request_from(options: BenchOptions) -> BenchRequest:
             step_bytes=None if options.step is None else _size("-i", options.step),
         ),
         "backend": chosen,
-        "network": _network_of(options.network, options.study, chosen, hosts, world),
+        "network": network,
         "hosts": hosts,
         "ranks_per_host": per_host,
         "groups": group_lists(options.groups, hosts, per_host),

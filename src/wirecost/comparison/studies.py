@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wirecost.comparison.breakdowns import Comparison, compare, compare_repeats
+from wirecost.comparison.breakdowns import compare, compare_repeats
+from wirecost.comparison.result import Comparison
 from wirecost.errors import WirecostError
 
 if TYPE_CHECKING:

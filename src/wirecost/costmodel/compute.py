@@ -141,7 +141,7 @@ class LayerCommunication:
 
     forward_s: Number
     again_s: Number
-    collectives: float
+    collectives: Number
 
 
 def layer_time(

@@ -10,18 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wirecost.costmodel.collectives import (
-    Group,
-    all_reduce_s,
-    all_to_all_s,
-    gather_s,
-    group,
-    hierarchical_all_reduce_s,
-    placed,
-)
-from wirecost.costmodel.inputs import HeldParameters, Layout, Machine, Shape
+from wirecost.costmodel.collectives import Group, all_reduce_s, all_to_all_s, gather_s, placed
+from wirecost.costmodel.inputs import HeldParameters, Layout, Machine
 from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.overlap import exposed_s
+from wirecost.costmodel.sharding import data_group, expert_data_group, sharding_group
 from wirecost.costmodel.unit_messages import unit_messages
 from wirecost.spec import Stack
 
@@ -70,11 +63,6 @@ def usual_bucket_bytes(stack: Stack, data: Number, stated: float) -> Number:
     return np.maximum(40e6, 1e6 * data) * stack.data_parallel.gradient_bytes
 
 
-def data_group(layout: Layout, machine: Machine) -> Group:
-    """Returns the data-parallel groups of a layout."""
-    return group(layout.data * layout.context, layout.data_stride, layout.world, machine)
-
-
 def gradient_bytes(layout: Layout, machine: Machine) -> Number:
     """Returns the bytes of one gradient on the wire."""
     stacks = machine.stack.data_parallel.gradient_bytes
@@ -112,35 +100,6 @@ def data_parallel(parameters: HeldParameters, cover: Cover, layout: Layout, mach
     return _blended(flag((parameters.experts > 0) & (layout.expert > 1)), apart, together)
 
 
-def state_shards(layout: Layout, machine: Machine) -> Number:
-    """Returns the number of ranks that share one copy of what ZeRO shards: all of the data-parallel group, or with
-    hybrid sharding those of it that a node has. Tensor parallelism takes neighbouring ranks first."""
-    shards = layout.data * layout.context
-    if not has(layout.node_sharding > 0):
-        return shards
-    present = np.minimum(machine.gpus_per_node, layout.world)
-    inside = np.minimum(shards, np.maximum(1.0, np.floor(present / layout.data_stride)))
-    return where(layout.node_sharding > 0, inside, shards)
-
-
-def expert_shards(layout: Layout) -> Number:
-    """Returns the number of data-parallel ranks that hold the same experts."""
-    return np.maximum(layout.data * layout.context / layout.expert, 1.0)
-
-
-def expert_blocks(layers: Number, shape: Shape, layout: Layout) -> Number:
-    """Returns how many of the `layers` on a rank have experts that are divided among ranks and sharded over
-    others, so that ZeRO-3 gathers them by themselves."""
-    if not has(shape.moe_share > 0):
-        return 0.0
-    return flag((layout.expert > 1) & (expert_shards(layout) > 1)) * shape.moe_share * layers
-
-
-def expert_data_group(layout: Layout, machine: Machine) -> Group:
-    """Returns the groups of ranks that hold the same experts: every `expert`-th data-parallel rank."""
-    return group(expert_shards(layout), layout.data_stride * layout.expert, layout.world, machine)
-
-
 def _synchronized(
     parameters: HeldParameters, cover: Cover, members: Group, layout: Layout, machine: Machine
 ) -> DataParallelTime:
@@ -149,7 +108,7 @@ def _synchronized(
     last: Number = 0.0
     if has(layout.bucketed > 0):
         last = _last_bucket(parameters, layout, machine)
-    shard, once_s = _sharding_group(gradients, members, layout, machine)
+    shard, once_s = sharding_group(gradients, members, layout, machine)
     tensors = TENSORS_OF_LAYER * np.maximum(parameters.layers, 1.0)
     weights = parameters.total * machine.element_bytes
     exchange = _Exchange(gradients, weights, members, shard, once_s, last, tensors)
@@ -307,39 +266,3 @@ def _sum_s(size_bytes: Number, message_bytes: Number, members: Group, layout: La
     if has(layout.factored > 0):
         time = where(layout.factored > 0, 2 * all_reduce_s(size_bytes / 2, members, machine), time)
     return time
-
-
-def _sharding_group(gradients: Number, members: Group, layout: Layout, machine: Machine) -> tuple[Group, Number]:
-    """Returns the group that shares one copy of the state, and the seconds of an all-reduce of each shard's
-    gradient between nodes once an iteration, which hybrid sharding needs.
-    """
-    if not has(layout.node_sharding > 0):
-        return members, 0.0
-    hybrid = flag(layout.node_sharding > 0)
-    inside = placed(members.per_node, members.per_node, members.rings, machine)
-    levels = hierarchical_all_reduce_s(gradients, members, machine) - 2 * gather_s(gradients, inside, machine)
-    once = members.several * hybrid * np.maximum(levels, 0.0)
-    size = where(layout.node_sharding > 0, inside.size, members.size)
-    per_node = where(layout.node_sharding > 0, inside.per_node, members.per_node)
-    return placed(size, per_node, members.rings, machine), once
-
-
-def compression_s(parameters: Number, layout: Layout, machine: Machine) -> Number:
-    """Returns the seconds of compressing gradients for the wire and restoring them: passes over memory."""
-    if not has(layout.compression_bytes > 0):
-        return parameters * 0.0
-    several = flag(layout.data * layout.context > 1)
-    traffic = layout.trained * layout.compression_bytes
-    return several * parameters * traffic / (machine.memory_Bps * machine.memory_efficiency)
-
-
-def optimizer_s(parameters: HeldParameters, layout: Layout, machine: Machine) -> Number:
-    """Returns the seconds of Adam's reads and writes for the parameters that this rank updates."""
-    shards = state_shards(layout, machine)
-    sharded = parameters.total / shards
-    if has(parameters.experts > 0):
-        held = np.maximum(shards / layout.expert, 1.0)
-        sharded = (parameters.total - parameters.experts) / shards + parameters.experts / held
-    share = where(layout.sharding >= 1, sharded, parameters.total)
-    traffic = machine.stack.iteration.optimizer_bytes * layout.trained
-    return share * traffic / (machine.memory_Bps * machine.memory_efficiency)

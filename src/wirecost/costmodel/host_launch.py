@@ -20,9 +20,17 @@ BACKWARD = 2 / 3
 """Backward's share of a micro-batch's launches."""
 DECODER_LAUNCHES = 1.5
 """Launches of a layer with cross attention and its norm relative to a layer without."""
-ENCODER_COLLECTIVES, DECODER_COLLECTIVES = 2.0, 3.0
-"""Tensor-parallel all-reduces of a layer's forward: after attention, after cross attention, after the MLP.
-Backward has as many."""
+DECODER_COLLECTIVES = 3.0
+"""Tensor-parallel all-reduces of forward of a layer with cross attention: after attention, after cross attention,
+after the MLP. Backward has as many."""
+
+
+def encoder_collectives(shape: Shape) -> Number:
+    """Returns the number of tensor-parallel all-reduces of a layer's forward: after attention, after the MLP, and
+    after the shared experts, whose products are split by themselves. Backward has as many."""
+    if not has(shape.shared_experts > 0):
+        return 2.0
+    return 2.0 + shape.moe_share * flag(shape.shared_experts > 0)
 
 
 @dataclass(slots=True)
@@ -59,13 +67,13 @@ class Waits:
 def tensor_collectives(shape: Shape) -> Number:
     """Returns the number of all-reduces with which tensor parallelism sums the layers' activations and their
     gradients, in forward and backward of one micro-batch (arXiv:1909.08053, section 3)."""
-    return 2 * (ENCODER_COLLECTIVES * shape.layers + DECODER_COLLECTIVES * shape.decoder_layers)
+    return 2 * (encoder_collectives(shape) * shape.layers + DECODER_COLLECTIVES * shape.decoder_layers)
 
 
 def sequence_collectives(shape: Shape) -> Number:
     """Returns the number of all-gathers and reduce-scatters that sequence parallelism has in place of those
     all-reduces."""
-    encoder, decoder = (sum(_passes(count, shape)) for count in (ENCODER_COLLECTIVES, DECODER_COLLECTIVES))
+    encoder, decoder = (sum(_passes(n, shape)) for n in (encoder_collectives(shape), DECODER_COLLECTIVES))
     return encoder * shape.layers + decoder * shape.decoder_layers
 
 
@@ -102,7 +110,7 @@ def transfers(layout: Layout) -> Number:
     return layout.virtual * 2 * neighbours
 
 
-def _passes(all_reduces: float, shape: Shape) -> tuple[Number, Number]:
+def _passes(all_reduces: Number, shape: Shape) -> tuple[Number, Number]:
     """Returns the numbers of a layer's collectives of sequence parallelism in forward and in backward.
 
     Each all-reduce becomes an all-gather and a reduce-scatter, and backward gathers the inputs of the layer's
@@ -115,7 +123,7 @@ def _passes(all_reduces: float, shape: Shape) -> tuple[Number, Number]:
     return 2 * all_reduces, 2 * all_reduces + again
 
 
-def tensor_launches_s(all_reduces: float, shape: Shape, layout: Layout, host: HostTimes) -> tuple[Number, Number]:
+def tensor_launches_s(all_reduces: Number, shape: Shape, layout: Layout, host: HostTimes) -> tuple[Number, Number]:
     """Returns the seconds in which the host launches a layer's collectives of tensor parallelism for one
     micro-batch, in forward and in backward.
 

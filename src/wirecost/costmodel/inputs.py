@@ -47,6 +47,7 @@ class Shape:
     latent_split: Number = 0.0  # weights of latent attention that tensor parallelism splits; 0: ordinary attention
     latent_whole: Number = 0.0  # weights of latent attention that each tensor-parallel rank has
     latent_width: Number = 0.0  # features of a token between the products of latent attention
+    latent_inputs: Number = 0.0  # features of a token that its heads' products read; 0: ordinary attention
     window: Number = 0.0  # tokens that a token attends to in the layers with a window
     window_share: Number = 0.0  # of the layers, those with a window
     predicted: Number = 0.0  # modules of multi-token prediction, on the last stage

@@ -6,24 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wirecost.costmodel.dataparallel import expert_blocks
 from wirecost.costmodel.host_launch import Waits
 from wirecost.costmodel.inputs import HeldParameters, Layout, Machine, Shape
+from wirecost.costmodel.layers import ends_time, layers_time
 from wirecost.costmodel.memory import Memory, memory
 from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.pipeline import PipelineTime, PipelineWork, ends_are_shorter, schedule
+from wirecost.costmodel.sharding import expert_blocks
 from wirecost.costmodel.shared_cores import bubble_s, sharing
-from wirecost.costmodel.stages import (
-    LagTime,
-    OnceTime,
-    StageTime,
-    ends_time,
-    lag_time,
-    launch_waits,
-    layers_time,
-    once_time,
-    stage_time,
-)
+from wirecost.costmodel.stages import LagTime, OnceTime, StageTime, lag_time, launch_waits, once_time, stage_time
 
 
 @dataclass(slots=True)

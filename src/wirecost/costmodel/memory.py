@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wirecost.costmodel.dataparallel import state_shards
 from wirecost.costmodel.flops import expert_load
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
 from wirecost.costmodel.pipeline import ends_are_shorter
+from wirecost.costmodel.sharding import state_shards
 
 LEAST_OVERHEAD_BYTES = 0.5e9
 """Lower end of the memory in bytes that is not tensors: a CUDA context. With it the measured memory of all 14 runs

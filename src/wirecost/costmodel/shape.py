@@ -44,7 +44,8 @@ def shape_of(workload: Workload) -> Shape:
         shared_experts=float(moe.shared_experts if moe else 0),
         moe_share=experts_share,
         dense_ffn=float(workload.ffn),
-        capacity=float((moe.capacity_factor or 0.0) if moe else 0.0),
+        # More places than tokens would stay empty.
+        capacity=float(min(moe.capacity_factor or 0.0, moe.experts / moe.top_k) if moe else 0.0),
         learned_routing=float(moe is not None and moe.routing == "learned"),
         used_groups=float(moe.top_k_groups if moe and moe.groups > moe.top_k_groups else 0),
         expert_parameters=experts_share * parts.experts_of_layer,
@@ -55,6 +56,7 @@ def shape_of(workload: Workload) -> Shape:
         latent_split=latent.split,
         latent_whole=latent.whole,
         latent_width=latent.width,
+        latent_inputs=latent.inputs,
         window=float(window),
         window_share=windowed / workload.layers,
         predicted=float(workload.multi_token_prediction),
@@ -66,11 +68,13 @@ def shape_of(workload: Workload) -> Shape:
 @dataclass(frozen=True)
 class _Latent:
     """Sizes of latent attention: weights that tensor parallelism splits and that it doesn't, features of a token
-    between the products, and the mean size of a head's keys and values. 0 for ordinary attention."""
+    between the products and those that the products of its heads read, and the mean size of a head's keys and
+    values. 0 for ordinary attention."""
 
     split: float = 0.0
     whole: float = 0.0
     width: float = 0.0
+    inputs: float = 0.0
     head_width: float = 0.0
 
 
@@ -91,4 +95,6 @@ def _latent(hidden: int, heads: int, sizes: LatentAttention) -> _Latent:
         up += sizes.q_rank * heads * query_head
         width += 2 * sizes.q_rank
     output = heads * sizes.value_head_dim * hidden
-    return _Latent(float(up + output), float(down), float(width), (query_head + sizes.value_head_dim) / 2)
+    inputs = (sizes.q_rank or hidden) + sizes.kv_rank + sizes.rope_head_dim
+    head_width = (query_head + sizes.value_head_dim) / 2
+    return _Latent(float(up + output), float(down), float(width), float(inputs), head_width)

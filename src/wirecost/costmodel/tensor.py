@@ -20,11 +20,16 @@ class TensorTime:
     gathered_again_s: Number = 0.0  # one input that backward gathers a second time
     exposed: Number = 1.0  # the share of a collective that nothing hides
 
-    def layer_s(self, collectives: float) -> Number:
+    def layer_s(self, collectives: Number) -> Number:
         """Returns the seconds of a layer with so many collectives."""
         return collectives * self.collective_s
 
-    def again_s(self, collectives: float, shape: Shape) -> Number:
+    def column_s(self) -> Number:
+        """Returns the seconds of a column-parallel product's input in forward and backward: the gradients' sum, or
+        with sequence parallelism an all-gather, its reduce-scatter, and what backward gathers again."""
+        return self.collective_s + self.exposed * self.gathered_again_s
+
+    def again_s(self, collectives: Number, shape: Shape) -> Number:
         """Returns the seconds of the inputs that a layer's backward gathers again. Slices are kept of the
         column-parallel linears' inputs (arXiv:2205.05198, section 4.2.2), except those of experts."""
         inputs = collectives - shape.moe_share

@@ -15,12 +15,12 @@ from wirecost.breakdown import (
     Phase,
     Source,
 )
-from wirecost.costmodel.dataparallel import data_group
 from wirecost.costmodel.inputs import Layout, Machine
 from wirecost.costmodel.iteration import Iteration as Times
 from wirecost.costmodel.memory import Memory
 from wirecost.costmodel.numbers import Number
 from wirecost.costmodel.setup import Setup
+from wirecost.costmodel.sharding import data_group
 from wirecost.diagnostics import diagnostic
 from wirecost.prediction.diagnostics import interval_and_diagnostics
 from wirecost.prediction.interval import LEVEL

@@ -17,6 +17,7 @@ class JobRow:
     """One run of a command. None is unknown.
 
     Attributes:
+        hosts: number of hosts; 1 for a network inside one.
         iteration_ns: median and quartiles of the iteration time of the slowest rank.
         exposed: share of communication that computation doesn't hide.
         hidden: share of communication that computation hides.
@@ -33,6 +34,7 @@ class JobRow:
     workload: str
     network: str
     emulated: bool
+    hosts: int
     ranks: int
     status: Status
     reason: str | None
@@ -72,6 +74,7 @@ def _row(result: Result) -> JobRow:
         workload=workload_name(experiment),
         network=experiment.network.name,
         emulated=experiment.network.emulate is not None,
+        hosts=experiment.hosts,
         ranks=b.world_size if b else experiment.ranks,
         status=result.outcome.status,
         reason=result.outcome.reason,
@@ -106,6 +109,7 @@ def as_dict(row: JobRow) -> dict[str, Any]:
         "workload": row.workload,
         "network": row.network,
         "emulated": row.emulated,
+        "hosts": row.hosts,
         "ranks": row.ranks,
         "status": str(row.status),
         "reason": row.reason,

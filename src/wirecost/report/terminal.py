@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from wirecost.diagnostics import lines_of
+from wirecost.report import terminal_grids
 from wirecost.report import terminal_tables as tables
 from wirecost.report.cells import DISTURBED
 from wirecost.report.compression import compressions
@@ -75,10 +76,10 @@ def _print_what_ifs(report: StudyReport, console: Console, most: int | None) -> 
 
 def _print_iterations(report: StudyReport, console: Console) -> None:
     for plan in report.plans:
-        for table in tables.fractions(report, plan, console.width):
+        for table in terminal_grids.fractions(report, plan, console.width):
             console.print(table)
         console.print()
-    for table in tables.iteration_times(report, console.width):
+    for table in terminal_grids.iteration_times(report, console.width):
         console.print(table)
     _print_marks(report, console)
     console.print()

@@ -10,7 +10,8 @@ from wirecost.errors import WirecostError
 from wirecost.report.cells import Cell
 from wirecost.spec import AnyExperiment
 from wirecost.study import Store
-from wirecost.whatif.answer import Job
+from wirecost.whatif.answer import answer_to
+from wirecost.whatif.job import Job
 from wirecost.whatif.network import NetworkModel
 from wirecost.whatif.question import Question
 from wirecost.whatif.study_cells import network_of, question_between, read_cell, recorded_on, traces_of
@@ -125,7 +126,7 @@ def _answers(base: Cell, asked: Sequence[tuple[Cell, Question]]) -> list[Predict
         try:
             if question.network is not None and question.network not in networks:
                 raise WirecostError(f"network '{question.network}' wasn't benchmarked and has no nominal rate")
-            answer = job.answer(question)
+            answer = answer_to(job, question)
         except WirecostError as error:
             rows.append(Predicted(base, cell, question.text, _median_ms(cell), unknown=str(error)))
             continue

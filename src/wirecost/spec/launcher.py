@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 
 _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.run")
@@ -21,6 +22,9 @@ _WRAPPERS = frozenset(
 """Programs that start the command behind their own options."""
 _PROGRAM = re.compile(r"torchrun|accelerate|fabric|python[0-9.]*")
 _INTERPRETER = re.compile(r"python[0-9.]*|(ba|da|k|z)?sh")
+_PYTHON = re.compile(r"python[0-9.]*")
+_VALUED = ("-W", "-X", "-o", "-O")
+"""Options of interpreters that a value follows."""
 _SCRIPT = re.compile(r".*\.(py|sh)")
 
 
@@ -48,7 +52,7 @@ def launcher_of(command: Sequence[str]) -> Launcher | None:
         return Launcher("fabric", 2)
     if program in _WRAPPERS:
         return _wrapped(command)
-    if not re.fullmatch(r"python[0-9.]*", program):
+    if not _PYTHON.fullmatch(program):
         return None
     # Options of the interpreter may stand before the module.
     for place in range(1, len(command)):
@@ -86,9 +90,24 @@ def script_of(command: Sequence[str]) -> str | None:
         valued = before.startswith("--") and "=" not in before
         if _SCRIPT.fullmatch(argument) and not valued:
             return argument
-        if launcher is None and before not in ("-W", "-X", "-o", "-O"):
+        if launcher is None and before not in _VALUED:
             return None
     return None
+
+
+def lacks_script(command: Sequence[str]) -> bool:
+    """Returns whether a command is an interpreter without a script, which would read standard input."""
+    program = PurePath(command[0]).name
+    if program in _WRAPPERS:
+        return _PYTHON.fullmatch(PurePath(command[-1]).name) is not None
+    if not _INTERPRETER.fullmatch(program):
+        return False
+    for before, argument in pairwise(command):
+        if argument == "--module" or (argument[:1] == "-" and argument[:2] != "--" and {"c", "m"} & set(argument)):
+            return False  # code, or a module
+        if argument[:1] != "-" and before not in _VALUED:
+            return False
+    return True
 
 
 def _wrapped(command: Sequence[str]) -> Launcher | None:

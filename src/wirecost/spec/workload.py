@@ -50,8 +50,8 @@ class MixtureOfExperts(Spec):
         scaling: factor of these weights.
         aux_loss: coefficient of the loss that balances the experts of a layer (Fedus et al. 2021,
             arXiv:2101.03961, section 2.2). It is added to the loss for every layer with experts.
-        capacity_factor: each expert takes this number times its share of the copies, and drops the others. None
-            drops none.
+        capacity_factor: each expert takes this number times its share of the copies, at most one of each token,
+            and drops the others. None drops none.
         routing: `learned`, or `balanced` if each expert gets equally many copies whatever the scores.
         groups: number of equal groups in which the experts are (arXiv:2405.04434, section 2.2.1).
         top_k_groups: number of best groups whose experts a token may use. A group is as good as its best score, or

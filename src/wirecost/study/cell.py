@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from wirecost.jobs.watch import watch_job
 from wirecost.launch.ranks import Ranks, count_lines
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.spec import AnyExperiment, Device, Experiment, JobExperiment
-from wirecost.storage import exit_code_of, write_file
+from wirecost.storage import run_to_exit_code, write_file
 from wirecost.study.busy import OthersWatch, busy_fraction
 from wirecost.study.elsewhere import is_elsewhere, runs_here, start_elsewhere
 from wirecost.study.record_counters import recorded_counters
@@ -184,15 +183,9 @@ def preload() -> None:
 
 def main(argv: Sequence[str]) -> int:
     directory = Path(argv[0])
-    try:
-        write_file(directory / "outcome.json", run_cell(directory, argv[1:]).model_dump_json())
-    except Exception as error:
-        if (code := exit_code_of(error)) is None:
-            raise
-        with suppress(OSError):  # the log itself may not be writable
-            traceback.print_exc()
-        return code
-    return 0
+    return run_to_exit_code(
+        lambda: write_file(directory / "outcome.json", run_cell(directory, argv[1:]).model_dump_json())
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from wirecost.breakdown import (
     Breakdown,
     Collective,
     Iteration,
-    NetworkRecord,
     Parts,
     PeakMemory,
     Phase,
@@ -25,21 +24,11 @@ from wirecost.breakdown import (
 from wirecost.collectives.traffic import ring_bytes_sent, ring_transfer_s
 from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.emulation.probe import LinkMeasurement
-from wirecost.emulation.segments import Segments
-from wirecost.ncclog import not_as_asked, read_logs
 from wirecost.spec import Device, Experiment
 from wirecost.spec.graphs import may_replay
+from wirecost.study.conditions import busy, network_record, proven_transport, read_link, shared_cores
 from wirecost.study.launches import launch_bound
-from wirecost.study.over_time import LinkUse, read_over_time
 from wirecost.study.profiled import read_profile
-from wirecost.study.store import StoreError
-
-LOSSY = 0.01
-"""Share of retransmitted TCP segments from which on a result has a diagnostic. Each may stall its connection for
-200 ms, Linux's shortest wait for an acknowledgement.
-"""
-BUSY = 0.15
-"""Share of all cores used by other programs from which on a result has a diagnostic."""
 
 
 class IncompleteSamplesError(ValueError):
@@ -60,8 +49,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
         if len(samples) != expected:
             raise IncompleteSamplesError(f"rank {rank} left {len(samples)} of {expected} iterations")
     measured = [[s for s in samples if not s["warmup"]] for samples in by_rank]
-    link_path = directory / "link.json"
-    link = LinkMeasurement.model_validate_json(link_path.read_bytes()) if link_path.exists() else None
+    link = read_link(directory)
     iterations = tuple(
         Iteration(
             rank=rank,
@@ -77,23 +65,14 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
     )
     collectives = _collectives(measured, link)
     transport, mismatch = _transport(experiment, directory)
-    use, uncounted = link_use_of(directory)
+    network, about_network = network_record(experiment, directory, link, transport)
     return Breakdown(
         source=Source.MEASURED,
         title=experiment.slug,
         world_size=experiment.ranks,
         iterations=iterations,
         collectives=tuple(collectives),
-        network=NetworkRecord(
-            name=experiment.network.name,
-            emulated=experiment.network.emulate is not None,
-            transport=transport,
-            nominal_rate_bps=link.nominal_rate_bps if link else None,
-            measured_rate_bps=link.rate_bps if link else None,
-            mean_use_bps=use.mean_Bps * 8 if use else None,
-            peak_use_bps=use.peak_Bps * 8 if use else None,
-            tcp_retransmitted=retransmitted_share(directory),
-        ),
+        network=network,
         profile=read_profile(experiment, directory),
         peak_memory=tuple(_peak_memory(experiment, directory)),
         tokens_per_iteration=experiment.tokens_per_iteration,
@@ -102,8 +81,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             *_diagnostics(experiment, cores, collectives, link),
             *mismatch,
             *busy(directory),
-            *lossy(retransmitted_share(directory), link),
-            *uncounted,
+            *about_network,
             *launch_bound(measured),
             *_short(experiment, measured[0]),
         ),
@@ -124,14 +102,6 @@ def _short(experiment: Experiment, measured: Sequence[dict[str, Any]]) -> list[D
             "iterations: more were too many, or would have come near the timeout",
         )
     ]
-
-
-def retransmitted_share(directory: Path) -> float | None:
-    path = directory / "tcp.json"
-    if not path.exists():
-        return None
-    segments = Segments.model_validate_json(path.read_bytes())
-    return segments.retransmitted / segments.sent if segments.sent else None
 
 
 def _read_samples(path: Path) -> list[dict[str, Any]]:
@@ -227,47 +197,7 @@ def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, lis
         return None, []
     if experiment.device is Device.CPU:
         return "tcp", []
-    logs = sorted((directory / "logs").glob("nccl-*.log"))
-    verdict = read_logs(logs)
-    requested = "tcp" if experiment.network.emulate is not None else experiment.network.transport
-    mismatch = not_as_asked(verdict, requested) if requested else None
-    return str(verdict.verdict), [mismatch] if mismatch else []
-
-
-def link_use_of(directory: Path) -> tuple[LinkUse | None, list[Diagnostic]]:
-    try:
-        over_time = read_over_time(directory)
-    except StoreError as error:
-        message = f"the network counters of the run can't be read, so its use of the link is not known: {error}"
-        return None, [diagnostic("counters_unreadable", message)]
-    return over_time.link_use() if over_time else None, []
-
-
-def lossy(share: float | None, link: LinkMeasurement | None) -> list[Diagnostic]:
-    if share is None or share < LOSSY:
-        return []
-    why, remedy = "segments were lost, and connections that wait for one stand still", None
-    if link and link.in_order is None:
-        why = "segments were lost or overtook each other"
-    elif link and not link.in_order:
-        why = "behind the shapers packets overtake each other"
-        remedy = "run it as root itself, who may keep them in order"
-    message = f"TCP sent {share:.1%} of its segments again: {why}; communication takes longer than the rate allows"
-    return [diagnostic("tcp_retransmits", message, remedy=remedy)]
-
-
-def busy(directory: Path) -> list[Diagnostic]:
-    path = directory / "machine.json"
-    machine = json.loads(path.read_bytes()) if path.exists() else {}
-    before, during = machine.get("busy_fraction_before"), machine.get("others_fraction_during")
-    if during is not None and during > BUSY:
-        when = f"used more than {BUSY:.0%} of the processors while the experiment ran"
-    elif before is not None and before > BUSY:
-        when = "kept the processors busy when the experiment began"
-    else:
-        return []
-    message = f"other programs {when}: its times are too long, most of all compute"
-    return [diagnostic("busy_machine", message)]
+    return proven_transport(experiment, (directory / "logs").glob("nccl-*.log"))
 
 
 def _diagnostics(
@@ -283,13 +213,7 @@ def _diagnostics(
             )
         )
     if experiment.network.emulate is not None and experiment.ranks > cores:
-        diagnostics.append(
-            diagnostic(
-                "shared_cores",
-                f"{experiment.ranks} ranks share {cores} processor cores: compute is slower than on "
-                "hosts of their own, so the communication share is a lower bound",
-            )
-        )
+        diagnostics.append(shared_cores(experiment.ranks, cores))
     smallest = min((c.bytes / c.count for c in collectives if c.bytes), default=None)
     if link and link.unshaped_bytes and smallest is not None and smallest < 10 * link.unshaped_bytes:
         diagnostics.append(

@@ -11,7 +11,6 @@ from typing import Any
 from wirecost.breakdown import (
     Breakdown,
     Iteration,
-    NetworkRecord,
     Profile,
     ProfiledComm,
     Source,
@@ -19,18 +18,11 @@ from wirecost.breakdown import (
     unknown_parts,
 )
 from wirecost.diagnostics import Diagnostic, diagnostic, loses_data
-from wirecost.emulation.probe import LinkMeasurement
 from wirecost.jobs.steps import RankSteps, as_samples, read_steps
-from wirecost.ncclog import not_as_asked, read_logs
 from wirecost.spec import JobExperiment
 from wirecost.storage import write_file
-from wirecost.study.collect import (
-    IncompleteSamplesError,
-    busy,
-    link_use_of,
-    lossy,
-    retransmitted_share,
-)
+from wirecost.study.collect import IncompleteSamplesError
+from wirecost.study.conditions import busy, network_record, proven_transport, read_link, shared_cores
 
 
 def collect_job(experiment: JobExperiment, directory: Path, cores: int) -> Breakdown:
@@ -62,35 +54,23 @@ def collect_job(experiment: JobExperiment, directory: Path, cores: int) -> Break
         for rank, rows in sorted(measured.items())
         for row in rows[:count]
     )
-    link_path = directory / "link.json"
-    link = LinkMeasurement.model_validate_json(link_path.read_bytes()) if link_path.exists() else None
+    link = read_link(directory)
     world_size = max(experiment.ranks if len(recordings) > 1 else 1, *(r.world_size for r in recordings))
     transport, mismatch = _transport(experiment, directory, recordings, world_size)
-    use, uncounted = link_use_of(directory)
-    retransmitted = retransmitted_share(directory)
+    network, about_network = network_record(experiment, directory, link, transport)
     return Breakdown(
         source=Source.MEASURED,
         title=experiment.slug,
         world_size=world_size,
         iterations=iterations,
-        network=NetworkRecord(
-            name=experiment.network.name,
-            emulated=experiment.network.emulate is not None,
-            transport=transport,
-            nominal_rate_bps=link.nominal_rate_bps if link else None,
-            measured_rate_bps=link.rate_bps if link else None,
-            mean_use_bps=use.mean_Bps * 8 if use else None,
-            peak_use_bps=use.peak_Bps * 8 if use else None,
-            tcp_retransmitted=retransmitted,
-        ),
+        network=network,
         profile=_profile(experiment, directory, recordings, world_size),
         details=_timers(directory),
         diagnostics=(
             *_diagnostics(experiment, cores, count, world_size),
             *mismatch,
             *busy(directory),
-            *lossy(retransmitted, link),
-            *uncounted,
+            *about_network,
         ),
     )
 
@@ -101,12 +81,9 @@ def _transport(
     """Returns the transport that NCCL's log proves, or gloo's, which is TCP. None is unknown."""
     if world_size == 1:
         return None, []
-    logs = sorted(p for p in (directory / "logs").glob("nccl-*.log") if p.stat().st_size)
+    logs = [p for p in (directory / "logs").glob("nccl-*.log") if p.stat().st_size]
     if logs:
-        verdict = read_logs(logs)
-        asked = "tcp" if experiment.network.emulate is not None else experiment.network.transport
-        mismatch = not_as_asked(verdict, asked) if asked else None
-        return str(verdict.verdict), [mismatch] if mismatch else []
+        return proven_transport(experiment, logs)
     backends = {r.backend for r in recordings}
     gloo = all(b is not None and "gloo" in b and "nccl" not in b for b in backends)
     return "tcp" if gloo else None, []
@@ -227,11 +204,5 @@ def _diagnostics(experiment: JobExperiment, cores: int, count: int, world_size: 
             )
         )
     if experiment.network.emulate is not None and world_size > cores:
-        diagnostics.append(
-            diagnostic(
-                "shared_cores",
-                f"{world_size} ranks share {cores} processor cores: compute is slower than on hosts of their "
-                "own, so the communication share is a lower bound",
-            )
-        )
+        diagnostics.append(shared_cores(world_size, cores))
     return diagnostics

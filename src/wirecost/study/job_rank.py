@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from wirecost.collectives.launcher import slurm_world
 from wirecost.errors import WirecostError
 from wirecost.jobs.commands import starts_ranks
 from wirecost.jobs.lines import run_timed
 from wirecost.jobs.start import EXIT_NOT_FOUND, command_of_rank
 from wirecost.launch.processes import become_subreaper, descendants, die_with_parent, end_descendants, kill
 from wirecost.launch.rendezvous import MEETING, free_port_of
+from wirecost.launch.world import slurm_world
 from wirecost.spec import JobExperiment
 from wirecost.study.elsewhere import HOW
 from wirecost.study.step_rank import meeting_of, under_torchrun, variables_of, write_to

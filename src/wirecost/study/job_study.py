@@ -10,9 +10,10 @@ from typing import Any
 from wirecost.errors import SpecError
 from wirecost.spec import Study, validate
 from wirecost.study.allocation import Allocation, OnMachines
+from wirecost.study.joined_study import joined_study
 from wirecost.study.progress import Progress
-from wirecost.study.runner import Again, run_study
-from wirecost.study.store import Result
+from wirecost.study.runner import Again, PartOfStudy, run_study
+from wirecost.study.store import Result, Store
 
 NATIVE = "native"
 """The name of the network on which a job runs without emulation."""
@@ -73,7 +74,8 @@ def run_job(
     progress: Progress,
     place: Allocation | OnMachines | None = None,
 ) -> list[Result]:
-    """Runs a command's study and returns its results.
+    """Runs a command's study and returns its results, with `resume` after those of the same command that the
+    directory has already.
 
     Args:
         out: the directory of the results. None keeps nothing.
@@ -84,9 +86,9 @@ def run_job(
         StoreError: if the directory holds other results, or can't be written.
     """
     if out is not None:
-        return run_study(
-            study, out, resume=resume, again=Again(failed=retry_failed), progress=progress, place=place
-        )
+        part = PartOfStudy(study, joined_study(Store(out), study) if resume else study)
+        again = Again(failed=retry_failed)
+        return run_study(part, out, resume=resume, again=again, progress=progress, place=place)
     if resume or place is not None:
         raise SpecError("without a directory there is nothing to resume, and nothing that machines share")
     with tempfile.TemporaryDirectory(prefix="wirecost-run-") as folder:

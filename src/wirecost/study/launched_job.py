@@ -17,7 +17,6 @@ from pathlib import Path
 
 from wirecost.errors import SpecError, WirecostError
 from wirecost.jobs.environment import hook_environment, visible_gpus
-from wirecost.jobs.launched import Launched
 from wirecost.jobs.problems import why_unusable
 from wirecost.jobs.steps import read_steps
 from wirecost.jobs.watch import is_measured
@@ -25,11 +24,14 @@ from wirecost.launch.environment import nccl_log_environment
 from wirecost.launch.isolate import Isolated
 from wirecost.launch.ports import free_port
 from wirecost.launch.ranks import GRACE_S, LOG_LINES, read_from
+from wirecost.launch.world import World, slurm_world
 from wirecost.spec import Device, JobExperiment, Study
 from wirecost.storage import write_file
 from wirecost.study.collect_job import collect_job
 from wirecost.study.environment import describe_environment
+from wirecost.study.joined_study import joined_study
 from wirecost.study.record_counters import recorded_counters
+from wirecost.study.runnable import check_study
 from wirecost.study.store import Outcome, Result, Status, Store
 
 ARRIVE_S = 300.0
@@ -37,7 +39,7 @@ ARRIVE_S = 300.0
 POLL_S = 0.2
 
 
-def run_launched(study: Study, launched: Launched, out: Path | None) -> list[Result]:
+def run_launched(study: Study, launched: World, out: Path | None) -> list[Result]:
     """Runs this process's rank of a job, and returns the results in the first process of the launch.
 
     Raises:
@@ -47,23 +49,25 @@ def run_launched(study: Study, launched: Launched, out: Path | None) -> list[Res
     """
     if any(network.emulate is not None for network in study.networks) or len(study.networks) != 1:
         raise SpecError(
-            f"under a launcher of {launched.world_size} processes only --networks native can be measured: "
+            f"under a launcher of {launched.size} processes only --networks native can be measured: "
             "the job runs where the launcher put it"
         )
     if out is None:
         raise SpecError("under a launcher give --out, a directory that the processes on all hosts share")
+    check_study(study)
     (experiment,) = study.job_experiments()
-    experiment = experiment.model_copy(update={"hosts": 1, "ranks_per_host": launched.world_size})
+    experiment = experiment.model_copy(update={"hosts": 1, "ranks_per_host": launched.size})
     folder = out / "experiments" / f".partial-{experiment.slug}"
     if not launched.is_first:
         _follow(experiment, launched, out, folder)
         return []
-    study = study.model_copy(update={"hosts": (f"1x{launched.world_size}",)})
+    study = study.model_copy(update={"hosts": (f"1x{launched.size}",)})
     return [_lead(study, experiment, launched, out)]
 
 
-def _lead(study: Study, experiment: JobExperiment, launched: Launched, out: Path) -> Result:
+def _lead(study: Study, experiment: JobExperiment, launched: World, out: Path) -> Result:
     store = Store(out)
+    study = joined_study(store, study)
     store.check_study_file(study)
     if store.is_used() and store.is_finished(experiment):
         raise SpecError(f"{out}: holds a result of this job; choose another --out")
@@ -94,7 +98,7 @@ def _lead(study: Study, experiment: JobExperiment, launched: Launched, out: Path
         return Result(experiment, outcome, breakdown, final)
 
 
-def _await_arrivals(out: Path, launched: Launched, port: int) -> None:
+def _await_arrivals(out: Path, launched: World, port: int) -> None:
     """Answers every process of the launch that has announced itself, until all have.
 
     Args:
@@ -107,17 +111,17 @@ def _await_arrivals(out: Path, launched: Launched, port: int) -> None:
         arrived = {path.name for path in folder.glob("rank-*")}
         ranks = {name.split(".")[0] for name in arrived}
         write_file(folder / "ready.json", json.dumps({"arrived": sorted(arrived), "port": port}))
-        if len(ranks) >= launched.world_size - 1:
+        if len(ranks) >= launched.size - 1:
             return
         if time.monotonic() > deadline:
             raise WirecostError(
-                f"{len(ranks) + 1} of {launched.world_size} processes of the launch found {out}: "
+                f"{len(ranks) + 1} of {launched.size} processes of the launch found {out}: "
                 "--out must be a directory that all hosts share"
             )
         time.sleep(POLL_S)
 
 
-def _follow(experiment: JobExperiment, launched: Launched, out: Path, directory: Path) -> None:
+def _follow(experiment: JobExperiment, launched: World, out: Path, directory: Path) -> None:
     """Runs a rank that isn't the first."""
     announcement = out / "launch" / f"rank-{launched.rank}.{secrets.token_hex(8)}"
     deadline = time.monotonic() + ARRIVE_S
@@ -143,7 +147,7 @@ def _answered_port(announcement: Path) -> int | None:
         return None
 
 
-def _run_rank(experiment: JobExperiment, launched: Launched, directory: Path, port: int) -> Outcome:
+def _run_rank(experiment: JobExperiment, launched: World, directory: Path, port: int) -> Outcome:
     """Runs the command of this process until all ranks are measured, one fails, or the time is over."""
     path = directory.absolute() / "logs"
     # This process runs nothing but the command, which inherits its environment.
@@ -163,8 +167,6 @@ def _run_rank(experiment: JobExperiment, launched: Launched, directory: Path, po
 
 def _of_slurm_task(port: int) -> dict[str, str]:
     """Returns torchrun's variables for a task of srun, which scripts for torchrun need. Empty otherwise."""
-    from wirecost.collectives.launcher import slurm_world
-
     world = slurm_world(os.environ)
     if world is None or "RANK" in os.environ:
         return {}
@@ -173,9 +175,7 @@ def _of_slurm_task(port: int) -> dict[str, str]:
     return variables_of(world, os.environ) | {"MASTER_PORT": str(port)}
 
 
-def _watch(
-    poll: Callable[[], int | None], experiment: JobExperiment, directory: Path, launched: Launched
-) -> Outcome:
+def _watch(poll: Callable[[], int | None], experiment: JobExperiment, directory: Path, launched: World) -> Outcome:
     """Waits for the end of this process's command, and in the first process for that of all others."""
     deadline = time.monotonic() + float(experiment.timeout)
     ended = directory / "ended"
@@ -189,12 +189,12 @@ def _watch(
             write_file(ended / f"rank-{launched.rank}", str(code))
         if any(path.read_text() != "0" for path in ended.glob("rank-*")):
             return _failed(ended)
-        if len(list(ended.glob("rank-*"))) == launched.world_size:
+        if len(list(ended.glob("rank-*"))) == launched.size:
             reason = why_unusable(read_steps(directory), experiment)
             return Outcome(status=Status.FAILED if reason else Status.DONE, reason=reason)
         time.sleep(POLL_S)
     done = {r.rank: len(r.ends_ns) for r in read_steps(directory)}
-    slowest = min(range(launched.world_size), key=lambda rank: done.get(rank, 0))
+    slowest = min(range(launched.size), key=lambda rank: done.get(rank, 0))
     reason = (
         f"not finished after {float(experiment.timeout):.0f} s; rank {slowest} had completed "
         f"{done.get(slowest, 0)} iterations; raise the timeout if it only is slow"

@@ -18,7 +18,7 @@ from wirecost.launch.isolate import EXIT_REFUSED, Isolated
 from wirecost.launch.processes import die_with_parent
 from wirecost.process_limits import raise_open_files
 from wirecost.spec import Device, Experiment, Job, Study
-from wirecost.spec.launcher import script_of
+from wirecost.spec.launcher import lacks_script, script_of
 from wirecost.spec.megatron import settings_of
 from wirecost.study.allocation import Allocation
 
@@ -115,6 +115,13 @@ def check_study(study: Study) -> None:
             raise SpecError(
                 f"{study.name}: workload '{job.name}': there is no program {job.arguments[0]!r} to start"
                 f"{_instead(job.arguments)}"
+            )
+        if lacks_script(job.arguments):
+            command = shlex.join(job.arguments)[:200]
+            script = "train.sh" if command.partition(" ")[0].endswith("sh") else "train.py"
+            raise SpecError(
+                f"{study.name}: workload '{job.name}': '{command}' has no script, so it would read standard "
+                f"input; write it as: {command} {script}"
             )
     if not study.models:
         return

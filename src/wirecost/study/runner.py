@@ -48,8 +48,21 @@ class Again:
     damaged: bool = False
 
 
+@dataclass(frozen=True)
+class PartOfStudy:
+    """A study of which only a part is run.
+
+    Attributes:
+        study: the part.
+        whole: the study that the store has afterwards.
+    """
+
+    study: Study
+    whole: Study
+
+
 def run_study(
-    study: Study,
+    study: Study | PartOfStudy,
     out: Path,
     *,
     resume: bool = False,
@@ -63,6 +76,7 @@ def run_study(
     the study. Networks without a stored benchmark are benchmarked first (`Study.benchmark`).
 
     Args:
+        study: the study. Of a part of a study, the results of the whole are returned.
         resume: continue in a store that already has results.
         again: which results of an earlier run are replaced.
         budget_s: start no experiment that would probably end later than this many seconds from now. Another run
@@ -77,17 +91,14 @@ def run_study(
         StoreError: before anything is started, or when the storage fails. The experiment that met the fault is not
             recorded, and another run with `resume` continues.
     """
+    study, whole = (study.study, study.whole) if isinstance(study, PartOfStudy) else (study, study)
     machines = place.machines if isinstance(place, OnMachines) else None
     allocation = place.allocation if isinstance(place, OnMachines) else place
     deadline = None if budget_s is None else time.monotonic() + budget_s
     progress = progress or Silent()
-    if machines is not None:
-        check_on_machines(study, len(machines.hosts), allocation)
-    elif allocation is None:
-        check_runnable(study)
-    else:
-        check_installed(study)
-        deadline = allocation.deadline() if deadline is None else deadline
+    _check(study, allocation, machines)
+    if deadline is None and machines is None and allocation is not None:
+        deadline = allocation.deadline()
     store = Store(out)
     memory_bytes = lru_cache(gpu_memory_bytes if study.device is Device.CUDA else lambda: None)
 
@@ -97,7 +108,7 @@ def run_study(
 
     if not resume and store.is_used():
         raise StoreError(f"{out}: holds an earlier run; go on with --resume, or choose another --out")
-    store.check_study_file(study)
+    store.check_study_file(whole)
     with ExitStack() as stack:
         # A job may start before all jobs of its study are submitted.
         wait_s = SUBMISSION_S if isinstance(place, Allocation) else 0.0
@@ -105,7 +116,7 @@ def run_study(
         stack.enter_context(recorded_run(out))
         if allocation is None:
             store.sweep()
-        store.save_study(study)
+        store.save_study(whole)
         experiments = known()
         planned = {e.slug for e in experiments}
         finished, damaged = _kept(store, planned, again, progress)
@@ -126,8 +137,20 @@ def run_study(
             progress.experiments_added(len(more))
             queue.run(more, len(planned), deadline)
             planned |= {e.slug for e in more}
+        if whole is not study:
+            planned |= {e.slug for e in whole.experiments()}
         store.summaries()  # completes the index, so that the first report is quick
         return [r for r in store.contents().results if r.directory.name in planned - damaged]
+
+
+def _check(study: Study, allocation: Allocation | None, machines: Machines | None) -> None:
+    """Raises SpecError or UnsupportedError if a study can't be run there."""
+    if machines is not None:
+        check_on_machines(study, len(machines.hosts), allocation)
+    elif allocation is None:
+        check_runnable(study)
+    else:
+        check_installed(study)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import NoReturn
 
-from wirecost.collectives.launcher import World, slurm_world
 from wirecost.errors import WirecostError
 from wirecost.launch.environment import nccl_log_environment
 from wirecost.launch.rendezvous import MEETING
+from wirecost.launch.world import World, slurm_world
 from wirecost.train.worker import run_here
 
 

@@ -121,6 +121,10 @@ class Store:
         """
         self._study_file.check(study, was_run=os.path.lexists(self.experiments))
 
+    def has_study(self) -> bool:
+        """Returns whether there is a stored study, readable or not."""
+        return self._study_file.exists()
+
     def study(self) -> Study:
         """Returns the stored study. Raises SpecError or StoreError if the directory has none."""
         return self._study_file.read()
@@ -279,7 +283,7 @@ class Store:
     def _contents(self, read: Callable[[Path, str, AnyExperiment | None], R]) -> Contents[R]:
         study, problem = None, None
         try:
-            study = self.study() if self._study_file.exists() else None
+            study = self.study() if self.has_study() else None
         except (SpecError, StoreError) as error:
             problem = str(error)
         planned = tuple(self.planned(study)) if study else ()

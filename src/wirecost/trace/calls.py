@@ -17,7 +17,7 @@ from wirecost.trace.operations import UNKNOWN, operation
 from wirecost.trace.recorded import Annotation, Call, Columns, HostRange, Int64, Recorded
 from wirecost.trace.situation import find_situation
 from wirecost.trace.spans import Spans
-from wirecost.trace.windows import Window
+from wirecost.trace.window import Window
 
 
 class IterationParts(msgspec.Struct):

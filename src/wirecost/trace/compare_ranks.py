@@ -10,7 +10,7 @@ import msgspec
 
 from wirecost.trace.explained import Cause, Explained
 from wirecost.trace.rank import RankTrace
-from wirecost.trace.windows import LAUNCHES
+from wirecost.trace.window import LAUNCHES
 
 _ENOUGH = 3  # iterations, so that one can be left out
 

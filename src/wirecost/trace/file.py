@@ -19,7 +19,7 @@ from wirecost.trace.rank import Options, RankTrace, build_rank
 from wirecost.trace.recorded import Recorded
 from wirecost.trace.reduction import is_reduction, read_reduction
 from wirecost.trace.source import SQLITE, NoDeviceEvents, Progress, TraceError, chunks, magic
-from wirecost.trace.stream import EventStream
+from wirecost.trace.stream import EventStream, read_events
 from wirecost.trace.typed import EventDecoder
 
 
@@ -119,13 +119,7 @@ def _pass(
     first = next(data, b"")
     refuse_head(path, first[:1024])
     stream = EventStream(itertools.chain([first] if first else [], data), diagnostics, decoder)
-    count = 0
-    try:
-        for slice_ in stream:
-            collector.add(slice_)
-            count += len(slice_.events)
-    except TraceError as error:
-        raise TraceError(f"{path}: {error}") from error
+    count = read_events(path, stream, collector)
     if not stream.saw_events:
         refuse_keys(path, stream.keys)
         keys = ", ".join(repr(key[:30]) for key in stream.keys[:5])

@@ -25,7 +25,7 @@ def write_html(traces: TraceSet, path: Path) -> None:
     Raises:
         TraceError: if there is nothing to draw, the file can't be written, or it is one of the traces.
     """
-    write_text(traces, path, render_html(traces))
+    write_text([t.file for t in traces.traces], path, render_html(traces))
 
 
 def render_html(traces: TraceSet) -> str:

@@ -6,21 +6,20 @@ since the session's start. Operations are inferred from kernel names; process gr
 
 from __future__ import annotations
 
-import os
 import re
-import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from wirecost.reading import open_file
 from wirecost.trace.categories import COPY, FILL, KERNEL
 from wirecost.trace.classify import Classifier
 from wirecost.trace.diagnostic_counts import DiagnosticCounts
+from wirecost.trace.nsys_database import Database
 from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS
-from wirecost.trace.recorded import NONE, Annotation, Columns, HostRange, Int64, Launches, Recorded
+from wirecost.trace.packed_rows import PackedRows
+from wirecost.trace.recorded import NONE, Annotation, Columns, HostRange, Launches, Recorded
 from wirecost.trace.source import TraceError
 
 _TABLES = (
@@ -31,43 +30,14 @@ _TABLES = (
 _PUSH_POP, _START_END = 59, 60  # NVTX_EVENTS.eventType of ranges
 MOST_PROCESSES = 256
 """Of one export that run kernels. A node's ranks are 8 or 16, with split GPUs (MIG) up to 56 or so."""
-_LONGEST_VALUE_BYTES = 1 << 24
-_ROW_BYTES, _LEAST_ROWS = 4, 1000
-"""A row takes a pointer of 2 bytes in its page, a length, a key and a header (SQLite file format, 1.6)."""
-_LEAST_TEXT_BYTES = 1 << 20
-_STEPS, _STEPS_PER_BYTE, _LEAST_STEPS = 100_000, 4, 50_000_000
-"""Of SQLite's virtual machine. A row of 50 bytes takes about 30."""
 _VERSION = re.compile(r"_(v\d+|ptsz|ptds)+$")
 # ENUM_CUDA_MEMCPY_OPER of the exporter, as CUPTI's kinds of copies are written in profiler traces.
 _COPY_KINDS = {
     1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP",
     11: "HtoD, unified memory", 12: "DtoH, unified memory", 13: "DtoD, unified memory",
 }  # fmt: skip
-_PACKED_ROWS = 1 << 16
 # A globalTid holds its process in its upper bits (User Guide, "Common SQLite examples").
 _OF_PROCESS = " AND (typeof(globalTid) <> 'integer' OR globalTid >> 24 << 24 = ?)"
-
-
-class _Rows:
-    """Rows of integers, packed as they come."""
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._open: list[tuple[int, ...]] = []
-        self._packed: list[Int64] = []
-
-    def add(self, *row: int) -> None:
-        self._open.append(row)
-        if len(self._open) >= _PACKED_ROWS:
-            self._pack()
-
-    def _pack(self) -> None:
-        self._packed.append(np.array(self._open, dtype=np.int64).reshape(-1, self._width).T.copy())
-        self._open = []
-
-    def columns(self) -> Int64:
-        self._pack()
-        return np.concatenate(self._packed, axis=1)
 
 
 def _id(value: Any) -> int:
@@ -94,41 +64,12 @@ def _copy_name(kind: Any, source: Any, destination: Any) -> str:
     return f"Memcpy {known}" if known else "Memcpy"
 
 
-class Export:
-    """An export opened read-only. Any fault of the database is a TraceError that names it.
-
-    A hostile database can hold unbounded views, computed columns and shared pages. So the steps, rows and text of
-    a query are limited by what a file of this size can hold.
-    """
+class Export(Database):
+    """An export opened read-only. Any fault of the database is a TraceError that names it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        with open_file(path, pipes=False, error=TraceError) as file:
-            self._size = os.fstat(file.fileno()).st_size
-        self._text_left = 0
-        self._steps_left = 0
+        super().__init__(path)
         self._strings: dict[int, str] | None = None
-        try:
-            self._db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-        except sqlite3.Error as error:
-            raise TraceError(f"{path}: {error}") from error
-        self._db.text_factory = self._text
-        self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE_BYTES)
-        self._db.set_progress_handler(self._step, _STEPS)
-
-    def _text(self, raw: bytes) -> str:
-        self._text_left -= len(raw)
-        if self._text_left < 0:
-            raise TraceError(
-                f"{self._path}: not a valid Nsight Systems export: it gives more text than a file of its size can "
-                "hold"
-            )
-        return raw.decode("utf-8", "replace")
-
-    def _step(self) -> bool:
-        """Returns whether a query has taken more steps than the file's rows can account for, which ends it."""
-        self._steps_left -= _STEPS
-        return self._steps_left < 0
 
     def __enter__(self) -> Export:
         # A virtual table has no page.
@@ -136,10 +77,10 @@ class Export:
         try:
             tables = {name for (name,) in self.rows(query)}
         except TraceError:
-            self._db.close()
+            self.close()
             raise
         if not tables & {name for name, _ in _TABLES}:
-            self._db.close()
+            self.close()
             raise TraceError(
                 f"{self._path}: no table {_TABLES[0][0]}; expected an Nsight Systems export of a run profiled "
                 "with --trace=cuda (nsys export --type sqlite)"
@@ -148,28 +89,7 @@ class Export:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._db.close()
-
-    def rows(self, query: str, arguments: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        self._text_left = _LEAST_TEXT_BYTES + 2 * self._size
-        self._steps_left = _LEAST_STEPS + _STEPS_PER_BYTE * self._size
-        most_rows = _LEAST_ROWS + self._size // _ROW_BYTES
-        try:
-            for number, row in enumerate(self._db.execute(query, arguments)):
-                if number >= most_rows:
-                    raise TraceError(
-                        f"{self._path}: not a valid Nsight Systems export: it gives more rows than a file of its "
-                        "size can hold"
-                    )
-                yield row
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            # The library can't even put a message together that quotes a name with invalid UTF-8.
-            reason = "its schema is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
-            raise TraceError(f"{self._path}: not a valid Nsight Systems export: {reason}") from error
-
-    def columns(self, table: str) -> set[str]:
-        """Returns the names of a table's stored columns; those that are computed don't count."""
-        return {row[1] for row in self.rows(f'PRAGMA table_xinfo("{table}")') if row[6] == 0}
+        self.close()
 
     def processes(self) -> list[int | None]:
         """Returns the processes that ran kernels, by their `globalPid` in ascending order. Each is a rank.
@@ -212,7 +132,7 @@ class Export:
         names: dict[str, int] = {}
         streams: dict[tuple[str, str], int] = {}
         shapes: dict[tuple[Any, ...], int] = {}
-        table = _Rows(7)
+        table = PackedRows(7)
         count = 0
         for source, kind in _TABLES:
             if source not in self._present:
@@ -295,7 +215,7 @@ class Export:
         if not {"start", "end", "correlationId"} <= have:
             return Launches(threads=_owners(threads))
         name, thread = ("nameId" if "nameId" in have else "NULL"), ("globalTid" if "globalTid" in have else "NULL")
-        rows = _Rows(5)
+        rows = PackedRows(5)
         numbers: dict[str, int] = {}
         query = f'SELECT start, "end", correlationId, {name}, {thread} FROM "{table}" WHERE 1'  # noqa: S608 - constants
         arguments: tuple[Any, ...] = ()

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -40,6 +41,35 @@ class Slice(NamedTuple):
 
     events: list[Any]
     text: bytes
+
+
+class Receiver(Protocol):
+    """Takes the slices of a trace."""
+
+    def add(self, slice_: Slice) -> None:
+        """Takes some events."""
+        ...
+
+
+def read_events(path: Path, stream: EventStream, receiver: Receiver) -> int:
+    """Gives all events of the trace at `path` to a receiver, and returns their number.
+
+    Raises:
+        TraceError: if the file is no trace; it names the file.
+    """
+    count = 0
+    try:
+        for slice_ in stream:
+            receiver.add(slice_)
+            count += len(slice_.events)
+    except TraceError as error:
+        raise named_error(path, error) from error
+    return count
+
+
+def named_error(path: Path, error: TraceError) -> TraceError:
+    """Returns the same error with the name of the file, once."""
+    return TraceError(str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}")
 
 
 class EventStream:

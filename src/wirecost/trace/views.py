@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +14,7 @@ from wirecost.diagnostics import Diagnostic, loses_data
 from wirecost.trace.kernel_evidence import short_name
 from wirecost.trace.loads import RankLoad, loads
 from wirecost.trace.tables import NAMES, rows_of
+from wirecost.trace.view_cells import cell_text, cut, ms, rank_text, share, size
 
 if TYPE_CHECKING:
     from wirecost.trace.collective_rows import CollectiveRow
@@ -36,29 +36,6 @@ class View(msgspec.Struct):
     note: str = ""
 
 
-def ms(ns: float | None) -> str:
-    return "unknown" if ns is None else f"{ns / 1e6:,.3f}" if abs(ns) < 1e9 else f"{ns / 1e6:,.1f}"
-
-
-def share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
-
-
-def size(value: int | None) -> str:
-    if value is None:
-        return "unknown"
-    scaled = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if scaled < 1024 or unit == "GiB":
-            break
-        scaled /= 1024
-    return f"{scaled:,.1f} {unit}" if unit != "B" else f"{value} B"
-
-
-def _rank(rank: int | None) -> str:
-    return "?" if rank is None else str(rank)
-
-
 def ranks_view(s: TraceSet, most: int | None = None) -> View:
     """Returns the ranks by category, means per iteration. `most`: of more ranks than this only the telling
     ones."""
@@ -78,7 +55,7 @@ def ranks_view(s: TraceSet, most: int | None = None) -> View:
     marked = any(load.iterations for load in listed)
     rows = [
         [
-            _rank(load.rank) + (" <" if load.rank in s.answer.ranks else ""), ms(load.window_ns),
+            rank_text(load.rank) + (" <" if load.rank in s.answer.ranks else ""), ms(load.window_ns),
             *(share(getattr(load, field) / load.window_ns if load.window_ns else None) for _, field in used),
         ]
         for load in shown
@@ -120,13 +97,13 @@ def iterations_view(s: TraceSet) -> View:
             rows[i.window.name].append(
                 [
                     i.window.name,
-                    _rank(t.rank),
+                    rank_text(t.rank),
                     *_part_cells(i.parts),
                     i.window.source + (", cut" if i.window.cut else ""),
                 ]
             )
         if t.parts is not None and (not t.iterations or len(s.traces) == 1):
-            rows["whole"].append(["whole", _rank(t.rank), *_part_cells(t.parts), "recording"])
+            rows["whole"].append(["whole", rank_text(t.rank), *_part_cells(t.parts), "recording"])
     heads = ["iteration", "rank", "ms", "compute", "overlap", "exposed", "copies", "idle", "window from"]
     return View("Iterations", heads, [row for listed in rows.values() for row in listed])
 
@@ -244,7 +221,7 @@ def diagnostics_view(s: TraceSet) -> View:
         if first.remedy:
             message += f" -> {first.remedy}"
         count = sum(each.count or 0 for _, each in listed)
-        rows.append([first.severity.value, code, message, _cut(file, 36), str(len(listed)), str(count)])
+        rows.append([first.severity.value, code, message, cut(file, 36), str(len(listed)), str(count)])
     return View("Diagnostics", ["severity", "code", "what", "first in", "ranks", "count"], rows, 4)
 
 
@@ -258,7 +235,7 @@ def kernels_view(s: TraceSet) -> View:
     total_ns = sum(ns for _, ns in sums.values())
     rows = [
         [
-            _cut(name, 200),
+            cut(name, 200),
             _KINDS.get(kind, kind),
             why,
             str(count),
@@ -276,10 +253,6 @@ def losses_view(s: TraceSet) -> View:
     return View("Losses, by what could be won at most", ["code", "loss", "try", "gain", "ms"], rows, 3)
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
 def _plain_view(name: str) -> Callable[[TraceSet], View]:
     """Returns a table as it is, with times in ms."""
 
@@ -288,7 +261,7 @@ def _plain_view(name: str) -> Callable[[TraceSet], View]:
         heads = [c.removesuffix("_ns") + " ms" if c.endswith("_ns") else c for c in columns]
         # Absolute times have 19 digits, so times after the first are shown.
         first = min((row["start_ns"] for row in rows if row.get("start_ns") is not None), default=0)
-        cells = [[_cell(c, row[c] - first if c == "start_ns" else row[c]) for c in columns] for row in rows]
+        cells = [[cell_text(c, row[c] - first if c == "start_ns" else row[c]) for c in columns] for row in rows]
         return View(
             name.replace("_", " ").capitalize(),
             heads,
@@ -298,16 +271,6 @@ def _plain_view(name: str) -> Callable[[TraceSet], View]:
         )
 
     return view
-
-
-def _cell(column: str, value: Any) -> str:
-    if value is None:
-        return "unknown"
-    if column.endswith("_ns"):
-        return ms(value)
-    if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else str(value)
-    return str(value)
 
 
 def straggler_costs_view(s: TraceSet) -> View:

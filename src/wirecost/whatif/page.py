@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wirecost.breakdown.intervals import merge
-from wirecost.errors import WirecostError
-from wirecost.whatif.perfetto import before_and_after, refuse_input
+from wirecost.trace.outputs import write_text
+from wirecost.whatif.perfetto import before_and_after
 from wirecost.whatif.timeline import COMMUNICATION, COMPUTE, COPY, ON_HOST, Piece
 
 if TYPE_CHECKING:
-    from wirecost.whatif.answer import Job
+    from wirecost.whatif.job import Job
     from wirecost.whatif.question import Question
 
 _COLOURS = {COMPUTE: "#4c78a8", COMMUNICATION: "#e45756", COPY: "#72b7b2", ON_HOST: "#9d9d9d"}
@@ -58,13 +58,9 @@ def write_page(
         texts: title, lines of the answer, and head and rows of the breakdown.
 
     Raises:
-        WirecostError: if the file can't be written, or is one of the traces.
+        TraceError: if the file can't be written, or is one of the traces.
     """
-    refuse_input(job, path)
-    try:
-        path.write_text(render_page(job, question, texts), encoding="utf-8")
-    except OSError as error:
-        raise WirecostError(f"{path}: can't be written: {error.strerror or error}") from error
+    write_text([record.trace.file for record in job.records], path, render_page(job, question, texts))
 
 
 def render_page(

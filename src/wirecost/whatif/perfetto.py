@@ -1,21 +1,18 @@
-"""The timeline of an iteration before and after a change, for ui.perfetto.dev (Chrome's JSON trace format)."""
+"""The timeline of an iteration before and after a change, for ui.perfetto.dev."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from wirecost._version import __version__
-from wirecost.errors import WirecostError
 from wirecost.text import printable
+from wirecost.trace.chrome_trace import write_events
+from wirecost.trace.outputs import refuse_input
 from wirecost.whatif.timeline import Piece, pieces
 
 if TYPE_CHECKING:
-    from wirecost.whatif.answer import Job
+    from wirecost.whatif.job import Job
     from wirecost.whatif.question import Question
 
 _LONGEST_NAME = 200
@@ -29,54 +26,14 @@ def before_and_after(job: Job, question: Question | None) -> list[tuple[str, lis
     return found
 
 
-def refuse_input(job: Job, path: Path) -> None:
-    """Raises WirecostError if `path` is one of the traces."""
-    for record in job.records:
-        if path.exists() and Path(record.trace.file).exists() and path.samefile(record.trace.file):
-            raise WirecostError(f"{path}: is one of the traces; name another file to write")
-
-
 def write_perfetto(job: Job, question: Question | None, path: Path) -> None:
     """Writes the timeline before and after; compressed if the name ends in `.gz`.
 
     Raises:
-        WirecostError: if the file can't be written, or is one of the traces.
+        TraceError: if the file can't be written, or is one of the traces.
     """
-    refuse_input(job, path)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with _opened(partial, compressed=path.name.endswith(".gz")) as out:
-            _write(before_and_after(job, question), out)
-        partial.replace(path)
-    except OSError as error:
-        raise WirecostError(f"{path}: can't be written: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-
-
-@contextlib.contextmanager
-def _opened(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
-    if not compressed:
-        with path.open("wb") as out:
-            yield out
-        return
-    from isal import igzip
-
-    with igzip.open(path, "wb", compresslevel=2) as out:
-        yield out  # pyright: ignore[reportReturnType]
-
-
-def _write(timelines: list[tuple[str, list[Piece]]], out: IO[bytes]) -> None:
-    encode = msgspec.json.Encoder().encode
-    out.write(b'{"displayTimeUnit":"ms","otherData":')
-    out.write(encode({"made by": f"wirecost {__version__}"}))
-    out.write(b',"traceEvents":[\n')
-    first = True
-    for event in _events(timelines):
-        out.write((b"" if first else b",") + encode(event) + b"\n")
-        first = False
-    out.write(b"]}\n")
+    refuse_input([record.trace.file for record in job.records], path)
+    write_events(path, _events(before_and_after(job, question)))
 
 
 def _events(timelines: list[tuple[str, list[Piece]]]) -> Iterator[dict[str, Any]]:

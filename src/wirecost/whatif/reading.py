@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from wirecost.trace.rank import Options, RankTrace, build_rank
 from wirecost.trace.read import find_files
 from wirecost.trace.recorded import Int64, Recorded
 from wirecost.trace.source import SQLITE, TraceError, chunks, magic
-from wirecost.trace.stream import EventStream, Slice
+from wirecost.trace.stream import EventStream, Slice, named_error, read_events
 from wirecost.trace.typed import EventDecoder, Work
 from wirecost.whatif.cpu_recording import CpuCollector, CpuRecording, cpu_recording
 
@@ -147,14 +146,8 @@ def _read(path: Path) -> RankRecord:
             "`wirecost trace` reads this one"
         )
     collector = _ReplayCollector(classifier, diagnostics, decoder)
-    stream = EventStream(itertools.chain(chunks(path, diagnostics, None)), diagnostics, decoder)
-    count = 0
-    try:
-        for slice_ in stream:
-            collector.add(slice_)
-            count += len(slice_.events)
-    except TraceError as error:
-        raise TraceError(_named(path, error)) from error
+    stream = EventStream(chunks(path, diagnostics), diagnostics, decoder)
+    count = read_events(path, stream, collector)
     if not stream.saw_events:
         raise TraceError(f"{path}: holds no list 'traceEvents'; expected a trace of torch.profiler")
     recorded = without_jumps(collector.finish(stream.metadata), diagnostics)
@@ -204,15 +197,9 @@ def _read_cpu(path: Path, classifier: Classifier, decoder: EventDecoder) -> CpuR
     """Returns the recording of a rank on processors, from a second pass that keeps its operators."""
     diagnostics = DiagnosticCounts()
     collector = CpuCollector(classifier, diagnostics, decoder)
-    stream = EventStream(itertools.chain(chunks(path, diagnostics, None)), diagnostics, decoder)
-    for slice_ in stream:
-        collector.add(slice_)
+    stream = EventStream(chunks(path, diagnostics), diagnostics, decoder)
+    read_events(path, stream, collector)
     try:
         return cpu_recording(collector, collector.finish(stream.metadata))
     except TraceError as error:
-        raise TraceError(_named(path, error)) from error
-
-
-def _named(path: Path, error: TraceError) -> str:
-    """Returns an error's text with the file's name once."""
-    return str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}"
+        raise named_error(path, error) from error

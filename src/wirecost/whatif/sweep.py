@@ -8,8 +8,8 @@ import numpy as np
 
 from wirecost.errors import WirecostError
 from wirecost.units import BitsPerSecond, format_rate_bps, parse_rate_bps
-from wirecost.whatif.answer import Job
 from wirecost.whatif.changes import with_network
+from wirecost.whatif.job import Job
 from wirecost.whatif.measure import measure
 from wirecost.whatif.network import stated_network
 from wirecost.whatif.question import Question

@@ -13,7 +13,8 @@ from typing import Any
 from wirecost.errors import WirecostError
 from wirecost.spec import JobExperiment, workload_name
 from wirecost.study import Result, Store
-from wirecost.whatif.answer import Job, answers
+from wirecost.whatif.answer import answers
+from wirecost.whatif.job import Job
 from wirecost.whatif.named_network import calibrated_networks
 from wirecost.whatif.results import Answer
 from wirecost.whatif.study_cells import (

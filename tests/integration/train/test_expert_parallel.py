@@ -69,6 +69,7 @@ def cases(ranks: int) -> list[Experiment]:
             *(("learned", {"data_parallel": kind}, {}) for kind in ("all_reduce", "ddp", *ZERO)),
             ("balanced", {"expert_parallel": 4, "data_parallel": "zero3", "overlap": False}, {}),
             ("learned", {"data_parallel": "zero3", "tensor_parallel": 2}, {}),
+            ("learned", {"data_parallel": "zero3", "recompute": "full"}, {}),
             ("balanced", {"data_parallel": "zero1", "overlap": False}, {}),
             ("aux", {"tensor_parallel": 2}, {}),
             ("learned", {"tensor_parallel": 2, "sequence_parallel": True, "data_parallel": "zero1"}, {}),
@@ -106,6 +107,8 @@ def test_experts_on_several_ranks_train_as_one_process_does(
             assert_same(trained, alone[case.workload.name])
             if case.plan.expert_parallel > 1:
                 assert_bytes(case, trained, alone[case.workload.name])
+            elif case.plan.tensor_parallel > 1 and not case.plan.sequence_parallel:
+                assert_tensor_bytes(case, trained)
             elif case.plan.data_parallel is DataParallel.ZERO3:
                 assert_messages_of_the_model(case, trained.calls[0][-1])
         except AssertionError as wrong:
@@ -147,6 +150,27 @@ def assert_bytes(case: Experiment, trained: Trained, alone: Trained) -> None:
             rows = sum(of_rank[iteration] or 0 for of_rank in trained.expert_rows)
             assert rows == ranks * passes * copies
     assert_gradient_bytes(case, trained, alone)
+
+
+def assert_tensor_bytes(case: Experiment, trained: Trained) -> None:
+    """Every split layer sums its outputs and the gradients of its inputs, and shared experts are split like one."""
+    workload = case.workload
+    tokens = MICRO_BATCH * workload.sequence_length
+    shared = workload.mixture_of_experts is not None and workload.mixture_of_experts.shared_experts > 0
+    columns = Counter({workload.hidden: workload.layers + shared * mixture_layers(case) + 1})  # the head
+    rows = Counter({workload.hidden: 2 * workload.layers + shared * mixture_layers(case) + 1})  # the embedding
+    if latent := workload.latent_attention:
+        assert latent.q_rank is not None
+        columns += Counter(dict.fromkeys((latent.q_rank, latent.kv_rank, latent.rope_head_dim), workload.layers))
+    else:
+        columns[workload.hidden] += workload.layers
+    expected = {4 * tokens * width: case.accumulation * count for width, count in (columns + rows).items()}
+    for of_rank in trained.calls:
+        for calls in of_rank:
+            sent = Counter(
+                size for op, group, _, size in calls if (op, group) == ("all_reduce", "tensor_parallel")
+            )
+            assert {size: sent[size] for size in expected} == expected
 
 
 def assert_gradient_bytes(case: Experiment, trained: Trained, alone: Trained) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from wirecost.collectives.launcher import World, find_world, first_host
+from wirecost.collectives.launcher import find_world
 from wirecost.errors import SpecError
+from wirecost.launch.world import World, first_host
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node1",

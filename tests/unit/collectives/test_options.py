@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from support.benches import request
 from wirecost.collectives.options import study_network
 from wirecost.errors import SpecError
 from wirecost.units import parse_rate_bps
@@ -52,3 +54,19 @@ def test_a_network_that_a_study_does_not_have_is_refused_in_one_line(
     with pytest.raises(SpecError, match=message) as refused:
         study_network(study(tmp_path, f"{OFFICE}, loopback"), name)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "hosts", "per_host"),
+    [
+        ({"network": "emulated-300m"}, 2, 1),
+        ({"network": "emulated-300m", "ranks_per_host": 2}, 2, 2),
+        ({"network": "emulated-300m", "hosts": 1}, 1, 2),
+        ({"network": "emulated-300m", "hosts": 3}, 3, 1),
+        ({"network": "loopback"}, 1, 2),
+        ({}, 1, 2),
+    ],
+)
+def test_an_emulated_network_has_two_hosts_by_default(changes: dict[str, Any], hosts: int, per_host: int) -> None:
+    made = request(**({"hosts": None} | changes))
+    assert (made.hosts, made.ranks_per_host) == (hosts, per_host)

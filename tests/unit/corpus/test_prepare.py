@@ -14,8 +14,7 @@ import zstandard
 
 from support import corpora
 from wirecost import decompression
-from wirecost.corpus import parts, pool, sources
-from wirecost.corpus import prepare as module
+from wirecost.corpus import parts, pool, shards, sources
 from wirecost.corpus.estimate import estimate
 from wirecost.corpus.extract import Counts, Options, Part
 from wirecost.corpus.extract import documents as documents_of
@@ -80,7 +79,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequ
                     ),
                 )
 
-    monkeypatch.setattr(module, "Pool", Pool)
+    monkeypatch.setattr(shards, "Pool", Pool)
 
 
 def texts(folder: Path) -> list[str]:
@@ -406,7 +405,7 @@ def test_the_time_is_estimated_from_a_sample(
 ) -> None:
     from wirecost.corpus import estimate as estimating
 
-    monkeypatch.setattr(estimating, "Pool", vars(module)["Pool"])
+    monkeypatch.setattr(estimating, "Pool", vars(shards)["Pool"])
     path = tmp_path / "d"
     path.write_bytes(corpora.dump(corpora.articles(300)))
     result = estimate(Request((path,), tokenizer, tmp_path / "out"))

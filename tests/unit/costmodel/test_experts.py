@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from support.model import made
-from wirecost.costmodel.dataparallel import expert_data_group, expert_shards
 from wirecost.costmodel.experts import expert_forward_s
 from wirecost.costmodel.flops import expert_load, layer_work, model_flops
 from wirecost.costmodel.inputs import Layout, LinkCosts, Machine, Shape
@@ -16,6 +15,7 @@ from wirecost.costmodel.iteration import iterate_memory, rank_experts, rank_para
 from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.setup import layout_of
 from wirecost.costmodel.shape import shape_of
+from wirecost.costmodel.sharding import expert_data_group, expert_shards
 from wirecost.spec import Precision, Workload, stack_named
 from wirecost.spec.parameters import count
 
@@ -84,6 +84,12 @@ def test_the_mean_layer_times_the_layers_is_the_whole_model() -> None:
     shape = shape_of(described)
     assert shape.parameters == pytest.approx(count(described).total)
     assert shape.layers * shape.expert_parameters == pytest.approx(5 * 8 * 3 * 256 * 512)
+
+
+def test_an_expert_has_no_more_places_than_there_are_tokens() -> None:
+    most = workload(capacity_factor=1e6).mixture_of_experts
+    assert most is not None
+    assert shape_of(workload(capacity_factor=1e6)).capacity == most.experts / most.top_k
 
 
 def test_a_capacity_factor_sets_the_load_and_the_bytes_and_learned_routing_is_uneven() -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from support.model import made
-from wirecost.costmodel.dataparallel import state_shards
 from wirecost.costmodel.inputs import Layout
 from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.setup import layout_of
+from wirecost.costmodel.sharding import state_shards
 from wirecost.prediction.predict import predict
 from wirecost.spec import stack_named
 

@@ -11,9 +11,9 @@ from support.model import made, predicted
 from wirecost.costmodel import iteration, stages
 from wirecost.costmodel.inputs import HostTimes, Machine
 from wirecost.costmodel.iteration import iterate
+from wirecost.costmodel.layers import ends_time, layers_time
 from wirecost.costmodel.setup import layout_of
 from wirecost.costmodel.shape import shape_of
-from wirecost.costmodel.stages import ends_time, layers_time
 from wirecost.prediction.predict import predict
 from wirecost.spec import stack_named
 

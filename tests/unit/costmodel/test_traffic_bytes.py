@@ -21,7 +21,7 @@ from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.pipeline import tied_embedding_s, transfer_s
 from wirecost.costmodel.setup import layout_of, setup
 from wirecost.costmodel.shape import shape_of
-from wirecost.spec import Cluster, Experiment, Link, Plan, Precision, Workload, gpu, stack_named, validate
+from wirecost.spec import Cluster, Experiment, Family, Link, Plan, Precision, Workload, gpu, stack_named, validate
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.parameters import count
 from wirecost.spec.presets import named
@@ -30,6 +30,7 @@ from wirecost.train.models import build_model
 TINY = validate(Workload, named("workload", "gpt-tiny"), "workload")
 """Its parameters are multiples of 64 elements, so that no bucket or shard is padded."""
 MICRO_BATCH = 2
+LATENT = {"kv_rank": 12, "q_rank": 20, "nope_head_dim": 6, "rope_head_dim": 4, "value_head_dim": 8}
 
 
 def case(workload: Workload, hosts: int = 2, ranks_per_host: int = 1, **plan: Any) -> Experiment:
@@ -115,7 +116,7 @@ def test_data_parallelism(run: Experiment) -> None:
     assert charged == pytest.approx(sent, rel=1e-9), run.plan
 
 
-@pytest.mark.parametrize("workload", [TINY, LLAMA], ids=lambda w: w.name)
+@pytest.mark.parametrize("workload", [TINY, LLAMA, WORKLOADS[Family.T5]], ids=lambda w: w.name)
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_parallelism(workload: Workload, sequence_parallel: bool) -> None:
     run = case(workload, tensor_parallel=2, sequence_parallel=sequence_parallel)
@@ -124,6 +125,30 @@ def test_tensor_parallelism(workload: Workload, sequence_parallel: bool) -> None
     calls = tensor_parallel(workload, run.plan, micro_batch=MICRO_BATCH, micro_batches=run.accumulation)
     sent = sum(n * ring_bytes_sent(op, size, ranks) for (op, _, ranks, size), n in calls.items())
     assert float(times.tensor_s) == pytest.approx(sent, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "features"),
+    [
+        # After attention and after the MLP, and the gradients of their inputs; after shared experts as well.
+        ({"mixture_of_experts": {"experts": 4, "top_k": 2}}, 4 * LLAMA.hidden),
+        ({"mixture_of_experts": {"experts": 4, "top_k": 2, "shared_experts": 1}}, 6 * LLAMA.hidden),
+        (
+            {"mixture_of_experts": {"experts": 4, "top_k": 2, "shared_experts": 2, "dense_layers": 1}},
+            5 * LLAMA.hidden,  # in the mean over a layer with and one without experts
+        ),
+        # The gradients of what is narrowed, in place of those of attention's input.
+        ({"kv_heads": None, "latent_attention": LATENT}, 3 * LLAMA.hidden + 20 + 12 + 4),
+        ({"kv_heads": None, "latent_attention": {**LATENT, "q_rank": None}}, 4 * LLAMA.hidden + 12 + 4),
+    ],
+)
+def test_tensor_parallelism_of_experts_and_latent_attention(changes: dict[str, Any], features: int) -> None:
+    workload = Workload.model_validate({**LLAMA.model_dump(), **changes})
+    run = case(workload, tensor_parallel=2)
+    layout, machine = one_byte_a_second(run)
+    tokens = run.accumulation * MICRO_BATCH * workload.sequence_length
+    numbers = tokens * (workload.layers * features + 2 * workload.hidden + 3)  # and embedding, head and loss
+    assert float(iterate(shape_of(workload), layout, machine).tensor_s) == pytest.approx(4 * numbers)
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "zero1", "zero2"])

@@ -4,7 +4,7 @@ import pytest
 
 from wirecost.jobs.commands import Place, command_on, starts_ranks
 from wirecost.jobs.environment import gpu_environment, launcher_environment, rank_environment, without_ranks
-from wirecost.jobs.launched import Launched, launched_here
+from wirecost.launch.world import World, launched_here
 from wirecost.spec.launcher import ranks_per_host_of
 
 PLACE = Place(host=1, hosts=2, ranks_per_host=4, address="10.77.0.1", port=29500)
@@ -107,9 +107,12 @@ def test_ranks_get_the_variables_of_torchrun_and_launchers_none_of_them() -> Non
 
 def test_launches_are_recognised_by_their_variables() -> None:
     assert launched_here({}) is None
-    assert launched_here({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}) is None
-    torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "TORCHELASTIC_RUN_ID": "x"}
-    assert launched_here(torchrun) == Launched(3, 4, 1, "x")
+    torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node1"}
+    assert launched_here(torchrun) == World("torchrun", 3, 4, 1, 2, "node1", 29500)
+    assert launched_here({**torchrun, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}) is None
+    # A pod that has variables for a launcher of its own is no rank.
+    assert launched_here({key: value for key, value in torchrun.items() if key != "LOCAL_RANK"}) is None
     slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "7"}
-    assert launched_here(slurm) == Launched(0, 2, 0, "7")
+    assert launched_here(slurm) == World("srun", 0, 2, 0, 2, "127.0.0.1", 20007)
+    assert launched_here({"PMI_RANK": "1", "PMI_SIZE": "2"}) == World("mpirun", 1, 2, 0, 2)
     assert launched_here({**slurm, "SLURM_PROCID": "no"}) is None

@@ -383,7 +383,8 @@ def test_refusals(changes: dict[str, Any], message: str, tmp_path: Path) -> None
         (b'{"model_type": "nemotron_h", "time_step_limit": [0.0, Infinity]}', "state-space models"),
         (b'{"a": ' + b"[" * 200_000, "not readable as JSON"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "not readable as JSON"),
-        (b" " * (2 << 20), "longer than 1 MiB"),
+        (b" " * (17 << 20), "longer than 16 MiB"),
+        (json.dumps({"model_type": "bert", **dict.fromkeys(map(str, range(20_000)))}).encode(), "has 20001 keys"),
     ],
 )
 def test_files_that_are_no_configuration(content: bytes, message: str, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from wirecost.errors import SpecError
 from wirecost.spec import JobExperiment, Study, parse_yaml, to_yaml, validate
-from wirecost.spec.launcher import launcher_of, ranks_per_host_of, script_of
+from wirecost.spec.launcher import lacks_script, launcher_of, ranks_per_host_of, script_of
 
 STUDY = """
 name: s
@@ -113,3 +113,32 @@ def test_launchers_are_recognised(command: str, kind: str | None, prefix: int, p
 )
 def test_the_script_of_a_command_is_found_where_it_is_certain(command: str, script: str | None) -> None:
     assert script_of(shlex.split(command)) == script
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python",
+        "python3.11 -u",
+        "python -X dev -W ignore",
+        "python -",
+        "bash -e",
+        "sh -s",
+        "env A=1 python3",
+        "nice python",
+    ],
+)
+def test_an_interpreter_without_a_script_is_recognised(command: str) -> None:
+    assert lacks_script(shlex.split(command))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train.py", "python train", "python -m train", "python -um train", "python -c 'import train'",
+        "python -X dev train", "bash -lc 'torchrun train.py'", "bash -e train.sh", "./python", "true", "torchrun",
+        "env -u A python train.py", "uv run train",
+    ],
+)  # fmt: skip
+def test_other_commands_have_what_they_run(command: str) -> None:
+    assert lacks_script(shlex.split(command)) is (command == "./python")

@@ -22,6 +22,11 @@ def check(command: list[str]) -> None:
         (["python3", "trian.py"], "there is no script 'trian.py'; did you mean 'train.py'"),
         (["python3", "-u", "src/trian.py"], "there is no script 'src/trian.py'; did you mean 'src/train.py'"),
         (["bash", "nothing.sh"], "there is no script 'nothing.sh' in "),
+        (
+            ["python", "-u"],
+            "'python -u' has no script, so it would read standard input; write it as: python -u train.py",
+        ),
+        (["bash"], "'bash' has no script, .* write it as: bash train.sh"),
     ],
 )
 def test_a_misspelt_command_is_refused(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from wirecost.collectives.launcher import World
 from wirecost.errors import SpecError
 from wirecost.launch.rendezvous import MEETING
 from wirecost.launch.step import StepRanks, srun_command
+from wirecost.launch.world import World
 from wirecost.spec import Study, parse_yaml, validate
 from wirecost.spec.network import Native, Network
 from wirecost.study.allocation import Allocation

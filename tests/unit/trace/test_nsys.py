@@ -156,7 +156,7 @@ def test_views_and_virtual_tables_are_no_tables(tmp_path: Path, statement: str) 
 
 
 def test_more_rows_or_text_than_the_file_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirecost.trace import nsys
+    from wirecost.trace import nsys_database
 
     path = export(tmp_path / "rank0.sqlite")
     for name, value, words in (
@@ -165,9 +165,9 @@ def test_more_rows_or_text_than_the_file_holds(tmp_path: Path, monkeypatch: pyte
         ("_LEAST_STEPS", -(10**9), "interrupted"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(nsys, name, value)
-            patch.setattr(nsys, "_LEAST_ROWS", 0 if name == "_ROW_BYTES" else 1000)
-            patch.setattr(nsys, "_STEPS", 1)
+            patch.setattr(nsys_database, name, value)
+            patch.setattr(nsys_database, "_LEAST_ROWS", 0 if name == "_ROW_BYTES" else 1000)
+            patch.setattr(nsys_database, "_STEPS", 1)
             with pytest.raises(TraceError, match=words):
                 read(path)
     assert read(path).traces

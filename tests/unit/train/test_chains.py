@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 
 from wirecost.train.clock import HostClock
-from wirecost.train.communicator import Pending
 from wirecost.train.parallel.chains import Chain, HostChains
+from wirecost.train.pending import Pending
 from wirecost.train.recorder import Recorder
 
 

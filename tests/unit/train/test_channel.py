@@ -11,8 +11,9 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from wirecost.breakdown import Phase  # noqa: E402
+from wirecost.train.channel import Channel  # noqa: E402
 from wirecost.train.clock import HostClock  # noqa: E402
-from wirecost.train.communicator import Channel, Communicator  # noqa: E402
+from wirecost.train.communicator import Communicator  # noqa: E402
 from wirecost.train.groups import Group  # noqa: E402
 from wirecost.train.recorder import Recorder  # noqa: E402
 

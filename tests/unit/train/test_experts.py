@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from support.parity import LLAMA
-from wirecost.spec import Workload
+from wirecost.spec import MixtureOfExperts, Workload
 from wirecost.spec.parameters import count
 from wirecost.train.models import build_model
 from wirecost.train.models.experts import MixtureMLP, capacity, slots_of
@@ -66,6 +66,11 @@ def expected(mlp: MixtureMLP, x: torch.Tensor) -> torch.Tensor:
         if mlp.shared is not None:
             result[number] += mlp.shared(token)
     return result
+
+
+def test_an_expert_has_no_more_places_than_there_are_tokens() -> None:
+    mixtures = [MixtureOfExperts(experts=4, top_k=2, capacity_factor=factor) for factor in (0.5, 1.9, 2, 1e6)]
+    assert [capacity(10, each) for each in mixtures] == [3, 10, 10, 10]
 
 
 @pytest.mark.parametrize("moe", SETTINGS, ids=str)

@@ -14,8 +14,9 @@ from support.ddp_traces import Job as Recorded
 from support.ddp_traces import write_job
 from wirecost.errors import WirecostError
 from wirecost.trace.source import TraceError
-from wirecost.whatif.answer import Job
+from wirecost.whatif.answer import answer_to
 from wirecost.whatif.buckets import assigned
+from wirecost.whatif.job import Job
 from wirecost.whatif.network import fitted_network
 from wirecost.whatif.question import Question
 from wirecost.whatif.reading import read_ranks
@@ -27,7 +28,7 @@ def job_of(tmp_path: Path, recorded: Recorded, **options: float | None) -> Job:
 
 
 def milliseconds(job: Job, **question: object) -> float:
-    answer = job.answer(Question(**question))  # pyright: ignore[reportArgumentType]
+    answer = answer_to(job, Question(**question))  # pyright: ignore[reportArgumentType]
     assert answer.iteration_ms is not None, answer.why_interval
     return answer.iteration_ms
 
@@ -54,7 +55,7 @@ def test_transfers_twice_as_fast_save_half_of_what_is_exposed(tmp_path: Path) ->
 def test_a_stated_network_bounds_the_iteration_by_its_transfers(tmp_path: Path) -> None:
     # 4 all-reduces of 4 MiB over 2 ranks at 1 GB/s: each rank sends 4 MiB, 4.194 ms.
     job = job_of(tmp_path, Recorded(kernel_us=1000))
-    answer = job.answer(Question(bandwidth_bps=8e9))
+    answer = answer_to(job, Question(bandwidth_bps=8e9))
     assert answer.iteration_ms is not None
     assert answer.iteration_ms == pytest.approx(4 * 4.194 + 1.1, abs=0.05)
     assert answer.bound_by == "network"
@@ -84,20 +85,20 @@ def test_without_overlap_every_transfer_is_exposed(tmp_path: Path) -> None:
 
 def test_a_job_that_waits_for_its_host_gets_an_interval_without_its_step_time(tmp_path: Path) -> None:
     recorded = Recorded(kernel_us=30, transfer_us=20)
-    answer = job_of(tmp_path / "a", recorded).answer(Question(scale_communication=2))
+    answer = answer_to(job_of(tmp_path / "a", recorded), Question(scale_communication=2))
     assert answer.iteration_ms is None
     assert answer.low_ms < answer.high_ms <= 2 * answer.low_ms
     assert answer.why_interval is not None and "--step-time" in answer.why_interval
     known = job_of(tmp_path / "b", recorded, step_time_ns=0.45e6)
     assert known.host.known
     assert known.replay().iteration_ms == pytest.approx(0.45, rel=0.01)
-    assert known.answer(Question(scale_communication=2)).iteration_ms == pytest.approx(0.45, rel=0.02)
+    assert answer_to(known, Question(scale_communication=2)).iteration_ms == pytest.approx(0.45, rel=0.02)
 
 
 def test_a_step_time_tells_nothing_of_the_host_where_the_network_bounds(tmp_path: Path) -> None:
     job = job_of(tmp_path, Recorded(kernel_us=30, transfer_us=3000), step_time_ns=12.3e6)
     assert not job.host.known
-    answer = job.answer(Question(bandwidth_bps=1e15))
+    answer = answer_to(job, Question(bandwidth_bps=1e15))
     assert answer.iteration_ms is None and answer.low_ms < answer.high_ms
 
 
@@ -107,7 +108,7 @@ def test_one_rank_of_two_is_replayed_and_said_to_be_one(tmp_path: Path) -> None:
     assert [d.code for d in job.diagnostics] == ["ranks_missing"]
     assert abs(job.error) < 0.01
     with pytest.raises(WirecostError, match="one rank's trace says nothing of stragglers"):
-        job.answer(Question(without_straggler=True))
+        answer_to(job, Question(without_straggler=True))
 
 
 def test_a_trace_without_launches_is_refused(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_truncated_trace_is_replayed_as_far_as_it_goes(tmp_path: Path) -> None
         path.write_text(text[: int(len(text) * 0.7)])
     job = Job(read_ranks([folder]))
     assert job.graph.step_count >= 3
-    assert job.answer(Question(scale_communication=2)).high_ms > 0
+    assert answer_to(job, Question(scale_communication=2)).high_ms > 0
 
 
 def test_ranks_that_show_other_steps_are_not_joined(tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_changes_that_a_job_does_not_allow_are_refused(tmp_path: Path) -> None:
         (Question(network="nowhere"), "unknown network 'nowhere'"),
     ):
         with pytest.raises(WirecostError, match=words):
-            job.answer(question)
+            answer_to(job, question)
 
 
 def test_an_export_of_another_profiler_is_refused_by_name(tmp_path: Path) -> None:

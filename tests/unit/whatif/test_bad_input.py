@@ -11,7 +11,8 @@ import pytest
 from support.ddp_traces import Job as Recorded
 from support.ddp_traces import write_job
 from wirecost.errors import WirecostError
-from wirecost.whatif.answer import Job
+from wirecost.whatif.answer import answer_to
+from wirecost.whatif.job import Job
 from wirecost.whatif.nodes import NONE, WORK, Step
 from wirecost.whatif.question import Question
 from wirecost.whatif.reading import read_ranks
@@ -43,7 +44,7 @@ def test_ranks_without_common_communication_are_replayed_alone(tmp_path: Path) -
     path.write_text(json.dumps(document))
     job = Job(read_ranks([tmp_path]))
     assert "whatif_unmatched" in {d.code for d in job.diagnostics}
-    assert job.answer(Question(scale_communication=2)).high_ms > 0
+    assert answer_to(job, Question(scale_communication=2)).high_ms > 0
 
 
 def test_what_a_truncated_file_holds_is_replayed_with_a_warning(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ def test_what_a_truncated_file_holds_is_replayed_with_a_warning(tmp_path: Path) 
     job = Job(read_ranks([tmp_path]))
     found = {d.code: d.message for d in job.diagnostics}
     assert "rank1.json.gz" in found["whatif_truncated"]
-    assert job.answer(Question(scale_communication=2)).high_ms > 0
+    assert answer_to(job, Question(scale_communication=2)).high_ms > 0
 
 
 def test_ranks_that_began_to_record_at_different_steps_are_replayed_over_the_common_ones(tmp_path: Path) -> None:

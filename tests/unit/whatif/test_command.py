@@ -71,6 +71,13 @@ def test_a_trace_is_never_written_over(traces: Path) -> None:
         wirecost.what_if(traces).write_perfetto(traces / "rank0.json")
 
 
+def test_a_link_is_written_through_and_not_replaced(traces: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "events.json")
+    wirecost.what_if(traces).write_perfetto(link)
+    assert link.is_symlink() and json.loads((tmp_path / "events.json").read_bytes())["traceEvents"]
+
+
 def test_contradicting_options_are_refused(traces: Path) -> None:
     for options, words in (
         ({"network": "dgx-h100", "bandwidth": "1 Gb/s"}, "not both"),

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from support.ddp_traces import Job as Recorded
 from support.ddp_traces import write_job
 from wirecost.spec import Emulation, Network
-from wirecost.whatif.answer import Job
+from wirecost.whatif.answer import answer_to
 from wirecost.whatif.graph import build
+from wirecost.whatif.job import Job
 from wirecost.whatif.latency import SMALL_BYTES, Latency, learned_latency, steps_of
 from wirecost.whatif.network import StatedNetwork, stated_network
 from wirecost.whatif.nodes import Collective, Graph
@@ -120,7 +121,7 @@ def test_a_network_that_states_no_latency_has_that_of_the_recording(tmp_path: Pa
     recorded = job(tmp_path, stated_network(GIGABIT, None))
     # The last all-reduce of a step is exposed.
     expected_ms = recorded.replay().iteration_ms + (2 * STEP_S + 4096 * 8 / 10e9 - 200e-6) * 1e3
-    answer = recorded.answer(Question(bandwidth_bps=10e9))
+    answer = answer_to(recorded, Question(bandwidth_bps=10e9))
     assert answer.iteration_ms == pytest.approx(expected_ms, abs=2e-3)
     assert [d.code for d in answer.diagnostics] == ["latency_learned"]
     assert "takes 83.6 µs besides its bytes" in answer.diagnostics[0].message
@@ -132,14 +133,14 @@ def test_a_stated_latency_stays_as_it_is(tmp_path: Path) -> None:
     recorded = job(tmp_path, stated_network(GIGABIT, None))
     replayed_ms = recorded.replay().iteration_ms
     for latency_s in (0.0, 1e-3):
-        answer = recorded.answer(Question(bandwidth_bps=10e9, latency_s=latency_s))
+        answer = answer_to(recorded, Question(bandwidth_bps=10e9, latency_s=latency_s))
         assert answer.iteration_ms is not None
         assert answer.iteration_ms > replayed_ms if latency_s else answer.iteration_ms < replayed_ms - 0.19
         assert answer.diagnostics == []
 
 
 def test_a_recording_without_small_messages_leaves_the_latency_unknown(tmp_path: Path) -> None:
-    answer = job(tmp_path, None).answer(Question(bandwidth_bps=10e9))
+    answer = answer_to(job(tmp_path, None), Question(bandwidth_bps=10e9))
     assert answer.diagnostics == []
 
 

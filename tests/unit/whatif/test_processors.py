@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from wirecost.errors import WirecostError
-from wirecost.whatif.answer import Job
+from wirecost.whatif.answer import answer_to
+from wirecost.whatif.job import Job
 from wirecost.whatif.question import Question
 from wirecost.whatif.reading import read_ranks
 
@@ -72,7 +73,7 @@ def test_a_recording_replays_to_its_own_length(tmp_path: Path) -> None:
 
 
 def test_another_network_is_answered_with_an_interval(tmp_path: Path) -> None:
-    answer = job(write_job(tmp_path)).answer(Question(bandwidth_bps=1e9))
+    answer = answer_to(job(write_job(tmp_path)), Question(bandwidth_bps=1e9))
     transfer_us = 4e6 * 8 / 1e9 * 1e6
     assert answer.iteration_ms is None
     assert answer.low_ms < (COMPUTE_US + transfer_us + 570) / 1e3 < answer.high_ms
@@ -83,12 +84,12 @@ def test_another_network_is_answered_with_an_interval(tmp_path: Path) -> None:
 def test_a_wait_whose_collective_seems_to_end_late_is_no_computing(tmp_path: Path, late_us: float) -> None:
     # What follows the wait takes the core from gloo's thread before that ends its annotation.
     folder = write_job(tmp_path, transfer=200_000.0, late=late_us)
-    answer = job(folder).answer(Question(bandwidth_bps=1e9))
+    answer = answer_to(job(folder), Question(bandwidth_bps=1e9))
     assert answer.low_ms < (COMPUTE_US + 4e6 * 8 / 1e9 * 1e6 + 570 + late_us) / 1e3 < answer.high_ms < 60
 
 
 def test_without_shapes_the_transfer_is_not_known(tmp_path: Path) -> None:
-    answer = job(write_job(tmp_path, shapes=False)).answer(Question(bandwidth_bps=1e9))
+    answer = answer_to(job(write_job(tmp_path, shapes=False)), Question(bandwidth_bps=1e9))
     assert [d.code for d in answer.diagnostics] == ["transfer_unknown"]
 
 
@@ -100,7 +101,7 @@ def test_a_slow_rank_is_found(tmp_path: Path) -> None:
 
 def test_other_buckets_are_refused_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(WirecostError, match="recordings of processors don't tell which gradients"):
-        job(write_job(tmp_path)).answer(Question(bucket_mib=1))
+        answer_to(job(write_job(tmp_path)), Question(bucket_mib=1))
 
 
 def test_a_collective_that_the_training_thread_did_not_issue_is_refused(tmp_path: Path) -> None:

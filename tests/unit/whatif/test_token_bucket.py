@@ -13,8 +13,9 @@ from support.ddp_traces import Job as Recorded
 from support.ddp_traces import write_job
 from wirecost.emulation.hosts import burst_bytes
 from wirecost.spec import Emulation, Network
-from wirecost.whatif.answer import Job
+from wirecost.whatif.answer import answer_to
 from wirecost.whatif.changes import scaled_communication, with_network
+from wirecost.whatif.job import Job
 from wirecost.whatif.measure import iteration_ns
 from wirecost.whatif.network import stated_network
 from wirecost.whatif.question import Question
@@ -52,8 +53,8 @@ def test_a_link_that_was_idle_passes_a_bucket_at_once(job: Job) -> None:
 def test_an_answer_lies_between_a_full_bucket_and_none(job: Job) -> None:
     small = replace(SHAPED, bucket_bytes=50e3)
     job.networks["small"] = small
-    assert job.answer(Question(network="small")).iteration_ms is not None  # within 2 %
-    answer = job.answer(Question(network="shaped"))
+    assert answer_to(job, Question(network="small")).iteration_ms is not None  # within 2 %
+    answer = answer_to(job, Question(network="shaped"))
     assert answer.iteration_ms is None
     assert answer.why_interval == "transfer times on this network aren't known better"
     assert answer.low_ms < 4 * TRANSFER_MS + 1.1 - 0.5 < 4 * TRANSFER_MS + 1.1 < answer.high_ms

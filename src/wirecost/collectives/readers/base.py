@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-from wirecost.collectives.operations import BARRIER, COLLECTIVES, bus_factor
+from wirecost.collectives.operations import BARRIER, COLLECTIVES, READ_ONLY, bus_factor, collective_name
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
 from wirecost.diagnostics import Diagnostic, diagnostic
-from wirecost.errors import WirecostError, one_of
+from wirecost.errors import SpecError, WirecostError, one_of
 from wirecost.text import printable
 
 MAX_RANKS = 1 << 22
@@ -96,6 +96,18 @@ class Reading:
     def groups(self) -> int:
         """The number of groups that ran at once if it is the same for all tables, else 1."""
         return _common(table.groups for table in self.tables) or 1
+
+
+def known_collective(program: str) -> str | None:
+    """Returns the collective of a program of nccl-tests, such as `all_reduce_perf_mpi`; None if it is unknown."""
+    plain = program.strip().lower().removesuffix("_mpi").removesuffix("_perf")
+    if plain in READ_ONLY:
+        return plain
+    try:
+        name = collective_name(plain)
+    except SpecError:
+        return None
+    return name if name in COLLECTIVES else None
 
 
 def _common(values: Iterable[int | None]) -> int | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Any
 
-from wirecost.collectives.operations import COLLECTIVES, READ_ONLY, collective_name
+from wirecost.collectives.operations import COLLECTIVES, READ_ONLY
 from wirecost.collectives.readers.base import (
     Reading,
     ResultFileError,
     count_of,
+    known_collective,
     positive,
     row,
     tables_of,
@@ -23,7 +24,6 @@ from wirecost.collectives.readers.printed import Printed, agree, printed
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
 from wirecost.diagnostics import diagnostic
-from wirecost.errors import SpecError
 
 
 def parse(data: Any, where: str, *, ranks: int | None = None) -> Reading:
@@ -89,21 +89,10 @@ def _pairs(bodies: list[tuple[dict[str, Any], Mode, dict[str, Any]]]) -> list[tu
 def _collective(data: dict[str, Any], where: str) -> str:
     arguments = _list(data.get("args"))
     program = PurePath(str(arguments[0])).name if arguments else ""
-    name = _name(program.removesuffix("_mpi"))
+    name = known_collective(program)
     if name is None:
         raise ResultFileError(f"{where}: 'args' does not name a known collective")
     return name
-
-
-def _name(text: str) -> str | None:
-    plain = text.lower().removesuffix("_perf")
-    if plain in READ_ONLY:
-        return plain
-    try:
-        name = collective_name(plain)
-    except SpecError:
-        return None
-    return name if name in COLLECTIVES else None
 
 
 def _row(result: dict[str, Any], mode: Mode, body: dict[str, Any], collective: str, ranks: int) -> Row | None:
@@ -147,7 +136,7 @@ def _parse_list(data: list[Any], where: str, ranks: int | None) -> Reading:
     ignored = 0
     hosts: set[int] = set()
     for item in (_dict(item) for item in data):
-        name = _name(str(item.get("name", ""))[:40].replace("_perf", ""))
+        name = known_collective(str(item.get("name", ""))[:40].replace("_perf", ""))
         size, time, algbw = whole(item.get("size")), _printed(item.get("time")), _printed(item.get("algBw"))
         n = ranks or whole(item.get("ranks"))
         if name is None or not size or time is None or time.value <= 0:

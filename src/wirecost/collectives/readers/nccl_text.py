@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from wirecost.collectives.operations import COLLECTIVES, READ_ONLY, collective_name
-from wirecost.collectives.readers.base import Reading, ResultFileError, Table, row, tables_of
+from wirecost.collectives.operations import COLLECTIVES, READ_ONLY
+from wirecost.collectives.readers.base import Reading, ResultFileError, Table, known_collective, row, tables_of
 from wirecost.collectives.readers.group_size import Devices, factor_agrees, group_size, ratio_ranks
 from wirecost.collectives.readers.lines import bare_lines
 from wirecost.collectives.readers.printed import (
@@ -30,7 +30,6 @@ from wirecost.collectives.readers.printed import (
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
 from wirecost.diagnostics import Diagnostic, diagnostic
-from wirecost.errors import SpecError
 
 RANK = re.compile(
     r"^#?\s*Rank\s+(\d{1,8})\s+(?:Group\s+(\d{1,8})\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)(?:\s+device\s+\d+\s+\[[^\]]*\]\s*(.*))?"
@@ -131,7 +130,7 @@ class _Split:
         text = line.strip().replace("# wrong", "#wrong")
         if match := OURS.match(text):
             yield from self._ended(self.run.begun)
-            self.run.collective, self.run.has_options = _name(match[1]), True
+            self.run.collective, self.run.has_options = known_collective(match[1]), True
             self.run.devices.heading_ranks, self.run.devices.heading_groups = int(match[3]), int(match[2] or 1)
         elif match := TESTED.match(text):
             yield from self._tested(match)
@@ -163,12 +162,12 @@ class _Split:
     def _tested(self, match: re.Match[str]) -> Iterator[_Run]:
         """Takes a line that marks the start or end of a collective's test."""
         if match[1] == "concluded":
-            self.run.collective = self.run.collective or _name(match[2])
+            self.run.collective = self.run.collective or known_collective(match[2])
             self._announced = None
             yield from self._ended(True)
             return
         yield from self._ended(self.run.begun)
-        self.run.collective = _name(match[2])
+        self.run.collective = known_collective(match[2])
 
     def _columns(self, number: int, text: str) -> Columns | None:
         """Returns the columns that a heading names; None where the line is no heading."""
@@ -187,7 +186,7 @@ class _Split:
                 run.torn += 1
             else:
                 run.lines.append(parsed)
-        elif (match := PROGRAM.search(text)) and (name := _name(match[1])):
+        elif (match := PROGRAM.search(text)) and (name := known_collective(match[1])):
             self._announced = name
             if run.collective is None and not run.lines:
                 run.collective = name
@@ -196,17 +195,6 @@ class _Split:
 def _interleaved(run: _Run) -> bool:
     """Returns whether a second heading comes from another process of the same run, each of which ran alone."""
     return run.devices.alone and run.columns is None
-
-
-def _name(text: str) -> str | None:
-    plain = text.strip().lower().removesuffix("_mpi").removesuffix("_perf")
-    if plain in READ_ONLY:
-        return plain
-    try:
-        name = collective_name(plain)
-    except SpecError:
-        return None
-    return name if name in COLLECTIVES else None
 
 
 def _read(run: _Run, where: str, ranks: int | None) -> Reading:

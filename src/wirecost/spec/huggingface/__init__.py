@@ -14,9 +14,11 @@ from typing import Any
 from wirecost.errors import one_of
 from wirecost.spec.huggingface import deepseek, encoders, experts, gemma, gpt_like, llama_like, qwen, recent
 from wirecost.spec.huggingface.config import Config, Dimensions, extended, shown
+from wirecost.spec.huggingface.defaults import DEFAULTS
 from wirecost.spec.huggingface.files import PREFIX, cached_configuration, read_configuration
 from wirecost.spec.huggingface.multimodal import text_part
 from wirecost.spec.huggingface.refused import REFUSED
+from wirecost.spec.huggingface.unread import check_unread
 
 __all__ = ["REFUSED", "TYPES", "imported"]
 
@@ -31,6 +33,9 @@ TYPES: dict[str, Callable[[Config], Dimensions]] = {
     **recent.TYPES,
 }
 """Reader of each model type."""
+
+MOST_KEYS = 10_000
+"""Largest number of keys of a model. Published configurations have up to a few hundred."""
 
 
 _DIMENSIONS = (
@@ -84,7 +89,14 @@ def _dimensions(data: dict[str, Any]) -> Dimensions:
             raise ValueError(f"model_type '{each}' can't be described: {REFUSED[each]}")
     if not isinstance(kind, str) or kind not in TYPES:
         raise ValueError(f"{where}{one_of('model_type', str(kind)[:60], TYPES)}; {_DIMENSIONS}")
-    dimensions = extended(TYPES[kind](Config(text, where)), notes=notes)
+    if len(text) > MOST_KEYS:
+        raise ValueError(
+            f"{where}model_type: has {len(text)} keys beside it, and no model has more than {MOST_KEYS}"
+        )
+    config = Config({**DEFAULTS.get(kind, {}), **text}, where)
+    dimensions = TYPES[kind](config)
+    check_unread(config, dimensions, TYPES)
+    dimensions = extended(dimensions, notes=notes)
     # A workload that a configuration describes wholly has no further keys.
     return {name: value for name, value in dimensions.items() if type(value) is bool or value not in (0, ())}
 

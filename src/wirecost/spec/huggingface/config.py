@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 LARGEST = 10**9
@@ -23,23 +23,55 @@ class Config:
         ValueError: if a value is missing or invalid. The message is one line and names the key.
     """
 
-    def __init__(self, data: Mapping[str, Any], where: str = "") -> None:
-        self.data = data
+    def __init__(self, data: Mapping[str, Any], where: str = "", read: set[str] | None = None) -> None:
+        """Takes the values, and how messages name the mapping that holds them (`text_config.`).
+
+        Args:
+            read: the keys that were looked up so far, which grows with each look-up.
+        """
+        self._data = data
         self.where = where
+        self._read: set[str] = set() if read is None else read
+        self._parts: list[Config] = []
+
+    def get(self, key: str) -> Any:
+        """Returns the unchecked value under `key`, or None without it."""
+        self._read.add(key)
+        return self._data.get(key)
+
+    def has(self, key: str) -> bool:
+        """Returns whether `key` is there, whatever its value is."""
+        self._read.add(key)
+        return key in self._data
+
+    def changed(self, **values: Any) -> Config:
+        """Returns the configuration with other values under some keys. It shares the record of what was read."""
+        changed = Config({**self._data, **values}, self.where, self._read)
+        changed._parts = self._parts
+        return changed
+
+    def unread(self) -> Iterator[tuple[str, str, Any]]:
+        """Yields each key that nobody looked up, also of the mappings that were read, with where it is and its
+        value."""
+        for key, value in self._data.items():
+            if key not in self._read:
+                yield self.where, key, value
+        for part in self._parts:
+            yield from part.unread()
 
     @property
     def kind(self) -> str:
         """The model type."""
-        return str(self.data.get("model_type"))
+        return str(self.get("model_type"))
 
     def whole(self, key: str, *others: str, default: int | None = None) -> int:
         """Returns the positive integer under `key` or one of its other names. null counts as missing."""
-        present_key = next((k for k in (key, *others) if self.data.get(k) is not None), None)
+        present_key = next((k for k in (key, *others) if self.get(k) is not None), None)
         if present_key is None:
             if default is None:
                 raise ValueError(f"{self.where}{key}: is missing")
             return default
-        value = self.data[present_key]
+        value = self.get(present_key)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
             raise ValueError(
                 f"{self.where}{present_key}: should be a whole number from 1 to {LARGEST}, not {shown(value)}"
@@ -52,12 +84,12 @@ class Config:
 
     def count(self, key: str) -> int:
         """Returns the integer under `key`, which may be 0. A missing value and null are 0."""
-        value = self.data.get(key)
+        value = self.get(key)
         return 0 if type(value) is int and value == 0 else self.whole(key, default=0)
 
     def number(self, key: str, *, default: float) -> float:
         """Returns the number under `key`, which isn't negative. null counts as missing."""
-        value = self.data.get(key)
+        value = self.get(key)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
@@ -66,7 +98,7 @@ class Config:
 
     def flag(self, key: str, *, default: bool) -> bool:
         """Returns the boolean under `key`. null counts as missing."""
-        value = self.data.get(key)
+        value = self.get(key)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -75,7 +107,7 @@ class Config:
 
     def only(self, key: str, *allowed: Any) -> Any:
         """Returns the value under `key`, which must be one of `allowed`. A missing value is the first of them."""
-        value = self.data.get(key)
+        value = self.get(key)
         if value is None:
             return allowed[0]
         # 1 == True, but they are different settings.
@@ -87,16 +119,17 @@ class Config:
 
     def part(self, key: str) -> Config:
         """Returns the mapping under `key`. A missing value and null are an empty mapping."""
-        value = self.data.get(key)
+        value = self.get(key)
         if value is None:
             value = {}
         if not isinstance(value, dict):
             raise ValueError(f"{self.where}{key}: should be a mapping, not {shown(value)}")
-        return Config(value, f"{self.where}{key}.")
+        self._parts.append(Config(value, f"{self.where}{key}."))
+        return self._parts[-1]
 
     def items(self, key: str) -> list[Any]:
         """Returns the list under `key`. A missing value and null are an empty list."""
-        value = self.data.get(key)
+        value = self.get(key)
         if value is None:
             return []
         if not isinstance(value, list):
@@ -107,6 +140,32 @@ class Config:
         """Returns the default length of a sequence for a model without learned positions: what the model can
         read, but at most `LONGEST_DEFAULT_SEQUENCE`."""
         return min(self.whole(*keys, default=default), LONGEST_DEFAULT_SEQUENCE)
+
+
+class KeyNames(Config):
+    """Records the keys that a reader looks up. Every number is 4 and every other value its default."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__({"model_type": kind})
+
+    def names(self) -> set[str]:
+        """Returns the keys that were looked up so far."""
+        return self._read.union(*(part.names() for part in self._parts if isinstance(part, KeyNames)))
+
+    def changed(self, **values: Any) -> Config:
+        """Returns itself, because values don't matter."""
+        return self
+
+    def whole(self, key: str, *others: str, default: int | None = None) -> int:
+        """Records the names and returns 4."""
+        self._read |= {key, *others}
+        return 4
+
+    def part(self, key: str) -> Config:
+        """Records the name and returns a part that records too."""
+        self._read.add(key)
+        self._parts.append(KeyNames(self.kind))
+        return self._parts[-1]
 
 
 def shown(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wirecost.spec.huggingface.config import Config, Dimensions, extended, head_sizes, with_attention_biases
-from wirecost.spec.huggingface.llama_like import MULTIPLIERS, llama, llama_dimensions
+from wirecost.spec.huggingface.llama_like import MULTIPLIERS, decoder, llama_dimensions
 
 
 def deepseek(c: Config) -> Dimensions:
@@ -12,7 +12,7 @@ def deepseek(c: Config) -> Dimensions:
     scorings = ("sigmoid", "softmax") if third else ("softmax", "sigmoid")
     c.only("moe_layer_freq", 1)
     return {
-        **llama(c),
+        **decoder(c),
         "mixture_of_experts": {
             "experts": c.whole("n_routed_experts"),
             "top_k": c.whole("num_experts_per_tok"),
@@ -33,12 +33,12 @@ THIRD = ("deepseek_v3", "dots1", "kimi_k2", "glm4_moe")
 
 def deepseek_v2(c: Config) -> Dimensions:
     """Returns the dimensions of DeepSeek-V2 and V3, whose experts are in groups and whose attention is latent."""
-    dimensions = deepseek(c)
+    dimensions = deepseek(c.changed(attention_bias=False))
     methods = ["greedy", "group_limited_greedy", "noaux_tc"]
     if c.kind in THIRD:
         methods.reverse()
+    groups = {"groups": c.whole("n_group", default=1), "top_k_groups": c.whole("topk_group", default=1)}
     if c.only("topk_method", *methods) != "greedy":
-        groups = {"groups": c.whole("n_group", default=1), "top_k_groups": c.whole("topk_group", default=1)}
         dimensions["mixture_of_experts"] |= groups
     return with_predicted_tokens(c, with_latent_attention(c, dimensions))
 
@@ -46,18 +46,19 @@ def deepseek_v2(c: Config) -> Dimensions:
 def with_latent_attention(c: Config, dimensions: Dimensions) -> Dimensions:
     """Returns dimensions with the latent attention of a configuration."""
     value = c.whole("v_head_dim")
-    return {
-        **dimensions,
-        "kv_heads": None,
-        "head_dim": value,
-        "latent_attention": {
-            "kv_rank": c.whole("kv_lora_rank"),
-            "q_rank": c.optional("q_lora_rank"),
-            "nope_head_dim": c.whole("qk_nope_head_dim"),
-            "rope_head_dim": c.whole("qk_rope_head_dim"),
-            "value_head_dim": value,
-        },
+    latent = {
+        "kv_rank": c.whole("kv_lora_rank"),
+        "q_rank": c.optional("q_lora_rank"),
+        "nope_head_dim": c.whole("qk_nope_head_dim"),
+        "rope_head_dim": c.whole("qk_rope_head_dim"),
+        "value_head_dim": value,
     }
+    dimensions = {**dimensions, "kv_heads": None, "head_dim": value, "latent_attention": latent}
+    if not c.flag("attention_bias", default=False):
+        return dimensions
+    # The products that narrow the input have biases, and the one of the outputs.
+    biases = (latent["q_rank"] or 0) + latent["kv_rank"] + latent["rope_head_dim"] + dimensions["hidden"]
+    return extended(dimensions, layer=biases)
 
 
 def with_predicted_tokens(c: Config, dimensions: Dimensions) -> Dimensions:
@@ -69,16 +70,15 @@ def minicpm3(c: Config) -> Dimensions:
     """Returns the dimensions of MiniCPM 3, a dense model with latent attention."""
     hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
     tied = c.flag("tie_word_embeddings", default=True)
-    data = {"v_head_dim": hidden // heads, **c.data, "tie_word_embeddings": tied}
-    whole = Config(data)
+    c.only("mlp_bias", False)
+    whole = c.changed(v_head_dim=c.whole("v_head_dim", default=hidden // heads), tie_word_embeddings=tied)
     dense = {**llama_dimensions(whole), "kv_heads": None}
     return extended(with_latent_attention(whole, dense), notes=(MULTIPLIERS,))
 
 
 def glm4_moe(c: Config) -> Dimensions:
     """Returns the dimensions of GLM-4.5, whose router is that of DeepSeek-V3."""
-    data = {**c.data, "attention_bias": False}
-    dimensions = deepseek(Config(data))
+    dimensions = deepseek(c.changed(attention_bias=False))
     groups = {"groups": c.whole("n_group", default=1), "top_k_groups": c.whole("topk_group", default=1)}
     dimensions["mixture_of_experts"] |= groups
     if c.flag("attention_bias", default=False):

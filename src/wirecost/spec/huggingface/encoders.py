@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from wirecost.spec.huggingface.config import Config, Dimensions, extended, with_norms, with_window
+from wirecost.spec.huggingface.config import (
+    Config,
+    Dimensions,
+    extended,
+    with_attention_biases,
+    with_norms,
+    with_window,
+)
 from wirecost.spec.huggingface.gpt_like import common, with_narrow_embeddings
 
 
@@ -12,7 +19,7 @@ def bert(c: Config) -> Dimensions:
     c.only("position_embedding_type", "absolute")
     c.only("is_decoder", False)
     dimensions = {**common(c), "family": "bert", "tied_embeddings": c.flag("tie_word_embeddings", default=True)}
-    rows = c.count("type_vocab_size") if "type_vocab_size" in c.data else 2
+    rows = c.count("type_vocab_size") if c.has("type_vocab_size") else 2
     return extended(dimensions, model=(rows - 2) * dimensions["hidden"])
 
 
@@ -85,18 +92,21 @@ def deberta(c: Config) -> Dimensions:
     dimensions = {**common(c), "family": "bert", "tied_embeddings": tied}
     h = dimensions["hidden"]
     longest, types = dimensions["sequence_length"], c.count("type_vocab_size")
-    dimensions = with_head(dimensions, masked_head(dimensions, c.whole("embedding_size", default=h)))
+    width = c.whole("embedding_size", default=h)
+    dimensions = with_head(dimensions, masked_head(dimensions, width))
     model = (types - 2) * h
-    if not c.flag("position_biased_input", default=True):
-        model -= longest * h
+    positions = longest if c.flag("position_biased_input", default=True) else 0
+    model -= (longest - positions) * h
+    rows = dimensions["vocab_size"] + types + positions
+    dimensions = with_narrow_embeddings(dimensions, width, rows, projections=1)
     layer = 0
-    kinds = c.data.get("pos_att_type") or []
+    kinds = c.get("pos_att_type") or []
     terms = kinds.split("|") if isinstance(kinds, str) else c.items("pos_att_type")
     if c.flag("relative_attention", default=False):
-        buckets = c.data.get("position_buckets")
+        buckets = c.get("position_buckets")
         span = buckets if type(buckets) is int and buckets > 0 else longest
         model += 2 * span * h
-        if second and "layer_norm" in str(c.data.get("norm_rel_ebd")):
+        if second and "layer_norm" in str(c.get("norm_rel_ebd")):
             model += 2 * h
         if not (second and c.flag("share_att_key", default=False)):
             layer += ("c2p" in terms) * h * (h + second) + ("p2c" in terms) * (h * h + h)
@@ -123,9 +133,16 @@ def modernbert(c: Config) -> Dimensions:
     h, vocab = dimensions["hidden"], dimensions["vocab_size"]
     every = c.whole("global_attn_every_n_layers", default=3)
     full = -(-dimensions["layers"] // every)
-    dimensions = with_norms(dimensions, layer=2)
+    norm = 2 * h if c.flag("norm_bias", default=False) else h
+    dimensions = with_norms(dimensions, layer=2, biases=norm > h)
     # The first layer's attention has no norm, as the embedding has one. The head is a matrix, a norm and biases.
-    dimensions = extended(with_head(dimensions, h * h + h + vocab), model=-2 * h)
+    head = h * h + norm + (h if c.flag("classifier_bias", default=False) else 0)
+    head += vocab if c.flag("decoder_bias", default=True) else 0
+    dimensions = extended(with_head(dimensions, head), model=-2 * h)
+    if c.flag("attention_bias", default=False):
+        dimensions = with_attention_biases(dimensions, output=True)
+    if c.flag("mlp_bias", default=False):
+        dimensions = extended(dimensions, layer=2 * dimensions["ffn_hidden"] + h)
     return with_window(c, dimensions, full=full, key="local_attention")
 
 
@@ -138,6 +155,8 @@ def t5(c: Config) -> Dimensions:
     layers = c.whole("num_layers")
     first = "gated-gelu" if c.kind in ("mt5", "umt5") else "relu"
     activations = sorted(T5_ACTIVATIONS, key=lambda name: name != first)
+    activation = T5_ACTIVATIONS[c.only("feed_forward_proj", *activations)]
+    c.only("is_gated_act", activation != "relu")
     heads = c.whole("num_heads")
     decoder_layers = c.whole("num_decoder_layers", default=layers)
     dimensions: Dimensions = {
@@ -150,7 +169,7 @@ def t5(c: Config) -> Dimensions:
         "ffn_hidden": c.whole("d_ff"),
         "vocab_size": c.whole("vocab_size"),
         "sequence_length": c.whole("n_positions", default=512),
-        "activation": T5_ACTIVATIONS[c.only("feed_forward_proj", *activations)],
+        "activation": activation,
         "norm": "rmsnorm",
         "positions": "relative",
         "biases": False,

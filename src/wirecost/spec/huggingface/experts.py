@@ -14,7 +14,7 @@ from wirecost.spec.huggingface.config import (
     with_window,
 )
 from wirecost.spec.huggingface.deepseek import with_predicted_tokens
-from wirecost.spec.huggingface.llama_like import MULTIPLIERS, ernie, llama, llama_dimensions, mistral
+from wirecost.spec.huggingface.llama_like import MULTIPLIERS, decoder, ernie, llama_dimensions, mistral
 
 
 def router_loss(c: Config) -> float:
@@ -45,7 +45,7 @@ def mixtral(c: Config) -> Dimensions:
 
 def olmoe(c: Config) -> Dimensions:
     """Returns the dimensions of OLMoE, whose queries and keys are normalised as a whole."""
-    dimensions = llama(c)
+    dimensions = decoder(c)
     _, queries, keys = head_sizes(dimensions)
     dimensions["mixture_of_experts"] = {
         "experts": c.whole("num_experts"),
@@ -58,7 +58,7 @@ def olmoe(c: Config) -> Dimensions:
 
 def phimoe(c: Config) -> Dimensions:
     """Returns the dimensions of Phi-3.5-MoE, with LayerNorm and biases of attention and head."""
-    dimensions = {**llama(c), "norm": "layernorm"}
+    dimensions = {**decoder(c), "norm": "layernorm"}
     experts = {"experts": c.whole("num_local_experts"), "top_k": c.whole("num_experts_per_tok")}
     dimensions["mixture_of_experts"] = {**experts, "aux_loss": router_loss(c)}
     if c.flag("lm_head_bias", default=False):
@@ -89,7 +89,7 @@ def gpt_oss(c: Config) -> Dimensions:
 
 def granitemoe(c: Config) -> Dimensions:
     """Returns the dimensions of Granite's mixtures of experts, with and without a shared expert."""
-    dimensions = llama(c)
+    dimensions = decoder(c)
     dimensions["mixture_of_experts"] = {
         "experts": c.whole("num_local_experts"),
         "top_k": c.whole("num_experts_per_tok"),
@@ -141,7 +141,7 @@ def grok(c: Config) -> Dimensions:
 
 def llama4(c: Config) -> Dimensions:
     """Returns the dimensions of the text part of Llama 4, with one shared expert in each layer with experts."""
-    dimensions = llama(c)
+    dimensions = decoder(c)
     layers, step = dimensions["layers"], c.whole("interleave_moe_layer_step", default=1)
     listed = c.items("moe_layers")
     sparse = len(listed) if listed else sum((layer + 1) % step == 0 for layer in range(min(layers, 10_000)))
@@ -168,11 +168,7 @@ def ernie_moe(c: Config) -> Dimensions:
     """Returns the dimensions of ERNIE 4.5's mixture of experts."""
     dimensions = ernie(c)
     layers, start = dimensions["layers"], c.count("moe_layer_start_index")
-    last = (
-        c.whole("moe_layer_end_index", default=layers - 1)
-        if c.data.get("moe_layer_end_index") != -1
-        else layers - 1
-    )
+    last = c.whole("moe_layer_end_index", default=layers - 1) if c.get("moe_layer_end_index") != -1 else layers - 1
     step = c.whole("moe_layer_interval", default=1)
     sparse = sum((layer + 1) % step == 0 for layer in range(start, min(last + 1, layers, 10_000)))
     if not sparse:

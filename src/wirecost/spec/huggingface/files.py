@@ -12,7 +12,8 @@ from wirecost.errors import WirecostError
 from wirecost.reading import read_bytes
 from wirecost.spec.huggingface.config import shown
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 16 << 20
+"""Longest file that is read. Lists of the layers that a quantizer leaves out take a few MiB."""
 MOST_SNAPSHOTS = 1000
 PREFIX = "hf://"
 _NAME = re.compile(

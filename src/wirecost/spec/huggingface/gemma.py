@@ -18,7 +18,7 @@ GATES = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "gelu_new": "gegl
 
 def gemma(c: Config) -> Dimensions:
     """Returns the dimensions of the first Gemma."""
-    activation = GATES[c.only("hidden_activation" if c.data.get("hidden_activation") else "hidden_act", *_GEMMA)]
+    activation = GATES[c.only("hidden_activation" if c.get("hidden_activation") else "hidden_act", *_GEMMA)]
     dimensions = {
         **llama_dimensions(c),
         "head_dim": c.whole("head_dim", default=256),

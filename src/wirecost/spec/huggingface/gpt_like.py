@@ -88,14 +88,18 @@ def opt(c: Config) -> Dimensions:
     c.only("activation_function", "relu", "gelu")
     c.only("enable_bias", True)
     dimensions = {
-        **common(Config({**c.data, "intermediate_size": c.data.get("ffn_dim")})),
+        **common(c.changed(intermediate_size=c.get("ffn_dim"))),
         "activation": c.only("activation_function", "relu", "gelu"),
         "tied_embeddings": c.flag("tie_word_embeddings", default=True),
     }
     hidden, vocab = dimensions["hidden"], dimensions["vocab_size"]
     dimensions = extended(dimensions, model=2 * hidden)  # the first position is the third row
-    if not c.flag("do_layer_norm_before", default=True):
+    norms = 2 * dimensions["layers"] + 1
+    if not c.flag("do_layer_norm_before", default=True) or c.flag("_remove_final_layer_norm", default=False):
+        norms -= 1
         dimensions = extended(dimensions, model=-2 * hidden)
+    if not c.flag("layer_norm_elementwise_affine", default=True):
+        dimensions = extended(dimensions, model=-2 * hidden * norms)
     return with_narrow_embeddings(dimensions, c.whole("word_embed_proj_dim", default=hidden), vocab, projections=2)
 
 
@@ -132,11 +136,12 @@ def bloom(c: Config) -> Dimensions:
 def mpt(c: Config) -> Dimensions:
     """Returns the dimensions of MPT, without biases also in its norms."""
     attention = c.part("attn_config")
+    attention.only("attn_type", "multihead_attention", "grouped_query_attention")
     c.only("no_bias", True)
     hidden, ratio = c.whole("d_model"), c.number("expansion_ratio", default=4.0)
     if ratio * hidden != int(ratio * hidden) or ratio <= 0:
         raise ValueError(f"expansion_ratio: {ratio:g} times d_model {hidden} is no whole number")
-    alibi = attention.flag("alibi", default=False)
+    alibi = attention.flag("alibi", default=True)
     longest = c.whole("max_seq_len")
     dimensions: Dimensions = {
         "layers": c.whole("n_layers"),
@@ -159,8 +164,10 @@ def falcon(c: Config) -> Dimensions:
     new = c.flag("new_decoder_architecture", default=False)
     parallel = new or c.flag("parallel_attn", default=True)
     heads = c.whole("num_attention_heads", "n_head")
-    kv_heads = c.whole("num_kv_heads", "n_head_kv", default=heads) if new else None
-    if not new and c.flag("multi_query", default=True):
+    several = c.whole("num_kv_heads", "n_head_kv", default=heads)
+    kv_heads = several if new else None
+    multi_query = c.flag("multi_query", default=True)
+    if multi_query and not new:
         kv_heads = 1
     biases = c.flag("bias", default=False)
     alibi = c.flag("alibi", default=False)

@@ -34,12 +34,23 @@ def llama_dimensions(c: Config) -> Dimensions:
     }
 
 
+def unbiased(c: Config) -> Dimensions:
+    """Returns the dimensions of a model like Llama that never has biases."""
+    c.only("hidden_act", "silu", "swish")
+    return llama_dimensions(c)
+
+
+def decoder(c: Config) -> Dimensions:
+    """Returns the dimensions of a model like Llama whose attention may have biases, but not its MLP."""
+    dimensions = unbiased(c)
+    return (
+        with_attention_biases(dimensions, output=True) if c.flag("attention_bias", default=False) else dimensions
+    )
+
+
 def llama(c: Config) -> Dimensions:
     """Returns the dimensions of a Llama, also with biases of attention or MLP."""
-    c.only("hidden_act", "silu", "swish")
-    dimensions = llama_dimensions(c)
-    if c.flag("attention_bias", default=False):
-        dimensions = with_attention_biases(dimensions, output=True)
+    dimensions = decoder(c)
     if c.flag("mlp_bias", default=False):
         dimensions = extended(dimensions, layer=2 * dimensions["ffn_hidden"] + dimensions["hidden"])
     return dimensions
@@ -47,30 +58,30 @@ def llama(c: Config) -> Dimensions:
 
 def mistral(c: Config) -> Dimensions:
     """Returns the dimensions of a Mistral, whose first version has a sliding window in all layers."""
-    return with_window(c, llama(c), full=0)
+    return with_window(c, unbiased(c), full=0)
 
 
 def phi3(c: Config) -> Dimensions:
     """Returns the dimensions of Phi-3 and Phi-4."""
-    return with_window(c, llama(c), full=0)
+    return with_window(c, unbiased(c), full=0)
 
 
 def seed_oss(c: Config) -> Dimensions:
     """Returns the dimensions of Seed-OSS, whose attention may have biases with and without those of the output."""
-    dimensions = llama_dimensions(c)
+    dimensions = llama(c.changed(attention_bias=False))
     if c.flag("attention_bias", default=True):
-        dimensions = with_attention_biases(dimensions, output=c.flag("attention_out_bias", default=False))
-    return dimensions
+        dimensions = with_attention_biases(dimensions, output=False)
+    return extended(dimensions, layer=dimensions["hidden"] if c.flag("attention_out_bias", default=False) else 0)
 
 
 def olmo(c: Config) -> Dimensions:
     """Returns the dimensions of the first OLMo, whose LayerNorms have no parameters."""
-    return with_norms(llama(c), layer=0, final=0)
+    return with_norms(decoder(c), layer=0, final=0)
 
 
 def olmo2(c: Config) -> Dimensions:
     """Returns the dimensions of OLMo 2 and 3, whose queries and keys are normalised as a whole."""
-    dimensions = llama(c)
+    dimensions = decoder(c)
     _, queries, keys = head_sizes(dimensions)
     return with_window(c, extended(dimensions, layer=queries + keys), full=dimensions["layers"] // 4)
 
@@ -78,7 +89,8 @@ def olmo2(c: Config) -> Dimensions:
 def stablelm(c: Config) -> Dimensions:
     """Returns the dimensions of StableLM, with LayerNorm."""
     parallel = c.flag("use_parallel_residual", default=False)
-    dimensions = {**llama(c), "norm": "layernorm", "parallel_block": parallel}
+    dimensions = {**unbiased(c), "norm": "layernorm", "parallel_block": parallel}
+    c.only("head_dim", None, dimensions["hidden"] // dimensions["heads"])
     dimensions = with_norms(dimensions, layer=1 if parallel else 2, biases=True)
     if c.flag("use_qkv_bias", default=False):
         dimensions = with_attention_biases(dimensions, output=False)
@@ -108,10 +120,12 @@ def internlm3(c: Config) -> Dimensions:
 def baichuan(c: Config) -> Dimensions:
     """Returns the dimensions of Baichuan. The model of 40 layers has ALiBi in place of rotary positions."""
     c.only("hidden_act", "silu", "swish")
-    rotary = c.data.get("max_position_embeddings") is not None
+    rotary = c.get("max_position_embeddings") is not None
     longest = c.sequence("max_position_embeddings", "model_max_length", default=4096)
-    data = {**c.data, "max_position_embeddings": longest}
-    return {**llama_dimensions(Config(data)), "positions": "rotary" if rotary else "alibi"}
+    return {
+        **llama_dimensions(c.changed(max_position_embeddings=longest)),
+        "positions": "rotary" if rotary else "alibi",
+    }
 
 
 def chatglm(c: Config) -> Dimensions:
@@ -154,9 +168,12 @@ def granite(c: Config) -> Dimensions:
 
 
 def minicpm(c: Config) -> Dimensions:
-    """Returns the dimensions of MiniCPM, whose embeddings are tied."""
-    data = {**c.data, "tie_word_embeddings": c.flag("tie_word_embeddings", default=True)}
-    return extended(llama(Config(data)), notes=(MULTIPLIERS,))
+    """Returns the dimensions of MiniCPM, whose embeddings are tied, also with a mixture of experts."""
+    tied = c.changed(tie_word_embeddings=c.flag("tie_word_embeddings", default=True))
+    dimensions = extended(decoder(tied), notes=(MULTIPLIERS,))
+    if experts := c.count("num_experts"):
+        dimensions["mixture_of_experts"] = {"experts": experts, "top_k": c.whole("num_experts_per_tok")}
+    return dimensions
 
 
 def cohere(c: Config) -> Dimensions:
@@ -171,7 +188,7 @@ def cohere(c: Config) -> Dimensions:
     dimensions = with_norms(dimensions, layer=1)
     if c.flag("attention_bias", default=False):
         dimensions = with_attention_biases(dimensions, output=True)
-    if c.flag("use_qk_norm", default=False):
+    if c.kind == "cohere" and c.flag("use_qk_norm", default=False):
         _, queries, keys = head_sizes(dimensions)
         dimensions = extended(dimensions, layer=queries + keys)
     if c.kind == "cohere2":
@@ -207,31 +224,30 @@ def starcoder2(c: Config) -> Dimensions:
 
 def smollm3(c: Config) -> Dimensions:
     """Returns the dimensions of SmolLM 3, some of whose layers have no positions."""
-    data = {**c.data, "tie_word_embeddings": c.flag("tie_word_embeddings", default=True)}
-    dimensions = llama(Config(data))
+    tied = c.changed(tie_word_embeddings=c.flag("tie_word_embeddings", default=True))
+    dimensions = llama(tied)
     return with_window(c, dimensions, full=0) if c.flag("use_sliding_window", default=False) else dimensions
 
 
 def exaone(c: Config) -> Dimensions:
     """Returns the dimensions of EXAONE 3."""
     c.only("activation_function", "silu", "swish")
-    data = {**c.data, "num_hidden_layers": c.whole("num_layers", "num_hidden_layers"), "hidden_act": "silu"}
-    return llama(Config(data))
+    return llama(c.changed(num_hidden_layers=c.whole("num_layers", "num_hidden_layers"), hidden_act="silu"))
 
 
 def exaone4(c: Config) -> Dimensions:
     """Returns the dimensions of EXAONE 4, whose queries and keys are normalised in each head."""
-    dimensions = llama(c)
+    dimensions = unbiased(c)
     size, _, _ = head_sizes(dimensions)
-    pattern = c.optional("sliding_window_pattern") if isinstance(c.data.get("sliding_window_pattern"), int) else 4
+    pattern = c.optional("sliding_window_pattern") if isinstance(c.get("sliding_window_pattern"), int) else 4
     return with_window(c, extended(dimensions, layer=2 * size), full=dimensions["layers"] // (pattern or 4))
 
 
 def ernie(c: Config) -> Dimensions:
     """Returns the dimensions of a dense ERNIE 4.5."""
     c.only("use_bias", False)
-    data = {**c.data, "tie_word_embeddings": c.flag("tie_word_embeddings", default=True)}
-    return llama(Config(data))
+    tied = c.changed(tie_word_embeddings=c.flag("tie_word_embeddings", default=True))
+    return unbiased(tied)
 
 
 TYPES = {

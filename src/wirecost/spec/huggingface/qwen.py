@@ -11,7 +11,7 @@ from wirecost.spec.huggingface.config import (
     with_window,
 )
 from wirecost.spec.huggingface.experts import router_loss, with_shared
-from wirecost.spec.huggingface.llama_like import llama, llama_dimensions
+from wirecost.spec.huggingface.llama_like import decoder, llama_dimensions
 
 
 def qwen2(c: Config) -> Dimensions:
@@ -23,7 +23,7 @@ def qwen2(c: Config) -> Dimensions:
 
 def qwen3(c: Config) -> Dimensions:
     """Returns the dimensions of a dense Qwen 3, whose queries and keys are normalised in each head."""
-    dimensions = {**llama(c), "head_dim": c.whole("head_dim", default=128)}
+    dimensions = {**decoder(c), "head_dim": c.whole("head_dim", default=128)}
     return _qwen_window(c, extended(dimensions, layer=2 * dimensions["head_dim"]))
 
 
@@ -41,7 +41,7 @@ def qwen(c: Config) -> Dimensions:
     if ffn % 2:
         raise ValueError(f"intermediate_size: {ffn} should be even, because it counts two matrices")
     dimensions = {
-        **llama_dimensions(Config({"max_position_embeddings": c.sequence("seq_length"), **c.data})),
+        **llama_dimensions(c.changed(max_position_embeddings=c.sequence("max_position_embeddings", "seq_length"))),
         "ffn_hidden": ffn // 2,
         "head_dim": c.optional("kv_channels"),
     }
@@ -50,7 +50,9 @@ def qwen(c: Config) -> Dimensions:
 
 def qwen2_moe(c: Config) -> Dimensions:
     """Returns the dimensions of the mixtures of experts of Qwen 1.5 and 2, with one gated shared expert."""
-    dimensions = with_attention_biases(llama_dimensions(c), output=False)
+    dimensions = llama_dimensions(c)
+    if c.flag("qkv_bias", default=True):
+        dimensions = with_attention_biases(dimensions, output=False)
     layers = dimensions["layers"]
     sparse = _sparse_layers(c, layers)
     dimensions["mixture_of_experts"] = {
@@ -68,7 +70,7 @@ def qwen2_moe(c: Config) -> Dimensions:
 def qwen3_moe(c: Config) -> Dimensions:
     """Returns the dimensions of the mixture of experts of Qwen 3, whose queries and keys are normalised in each
     head."""
-    dimensions = llama(c)
+    dimensions = decoder(c)
     layers = dimensions["layers"]
     sparse = _sparse_layers(c, layers)
     dimensions["mixture_of_experts"] = {

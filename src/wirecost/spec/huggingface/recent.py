@@ -6,7 +6,7 @@ from __future__ import annotations
 from wirecost.spec.huggingface.config import Config, Dimensions, extended, head_sizes, with_attention_biases
 from wirecost.spec.huggingface.deepseek import deepseek, with_predicted_tokens
 from wirecost.spec.huggingface.experts import router_loss
-from wirecost.spec.huggingface.llama_like import llama, llama_dimensions
+from wirecost.spec.huggingface.llama_like import decoder, llama_dimensions, unbiased
 from wirecost.spec.huggingface.qwen import qwen2
 
 
@@ -15,6 +15,8 @@ def apertus(c: Config) -> Dimensions:
     normalised queries and keys."""
     c.only("hidden_act", "xielu")
     dimensions = {**llama_dimensions(c), "activation": "gelu"}
+    if c.flag("attention_bias", default=False):
+        dimensions = with_attention_biases(dimensions, output=True)
     size, _, _ = head_sizes(dimensions)
     return extended(dimensions, layer=2 * size + 2, notes=("xIELU is predicted as GELU",))
 
@@ -22,7 +24,7 @@ def apertus(c: Config) -> Dimensions:
 def bailing(c: Config) -> Dimensions:
     """Returns the dimensions of Bailing's mixtures of experts, Ling and Ring, of the first and second version."""
     c.only("use_bias", False)
-    dimensions = llama(c)
+    dimensions = unbiased(c)
     moe = {
         "experts": c.whole("num_experts"),
         "top_k": c.whole("num_experts_per_tok"),
@@ -54,9 +56,8 @@ def dots1(c: Config) -> Dimensions:
 
 def hunyuan(c: Config) -> Dimensions:
     """Returns the dimensions of a dense Hunyuan, whose queries and keys are normalised in each head."""
-    data = {**c.data, "tie_word_embeddings": c.flag("tie_word_embeddings", default=True)}
-    dimensions = llama(Config(data))
-    if c.flag("use_qk_norm", default=False):
+    dimensions = decoder(c)
+    if c.flag("use_qk_norm", default=True):
         dimensions = extended(dimensions, layer=2 * head_sizes(dimensions)[0])
     return dimensions
 
@@ -65,23 +66,24 @@ def hunyuan_moe(c: Config) -> Dimensions:
     """Returns the dimensions of Hunyuan's mixture of experts, some of whose keys have a value for each layer."""
     c.only("moe_layer_num_skipped", 0)
     width = _of_all_layers(c, "moe_intermediate_size") or c.whole("intermediate_size")
+    mixed = c.flag("use_mixed_mlp_moe", default=True)
     mixture = {
         "experts": c.whole("num_experts"),
         "top_k": _of_all_layers(c, "moe_topk"),
         "expert_ffn_hidden": width,
-        "shared_experts": _of_all_layers(c, "num_shared_expert") if c.data.get("use_mixed_mlp_moe") else 0,
+        "shared_experts": _of_all_layers(c, "num_shared_expert", default=1) if mixed else 0,
     }
     return {**hunyuan(c), "mixture_of_experts": mixture}
 
 
-def _of_all_layers(c: Config, key: str) -> int:
-    """Returns the number under a key that may have a list of one number for each layer; 0 without the key.
+def _of_all_layers(c: Config, key: str, default: int = 0) -> int:
+    """Returns the number under a key that may have a list of one number for each layer; `default` without the key.
 
     Raises:
         ValueError: if the layers differ.
     """
-    if not isinstance(c.data.get(key), list):
-        return c.count(key)
+    if not isinstance(c.get(key), list):
+        return default if c.get(key) is None else c.count(key)
     values = c.items(key)
     if not values or any(value != values[0] for value in values):
         raise ValueError(f"{c.where}{key}: its layers differ from each other, which can't be described")
@@ -95,7 +97,7 @@ def mimo(c: Config) -> Dimensions:
 
 def minimax_m2(c: Config) -> Dimensions:
     """Returns the dimensions of MiniMax-M2, whose queries and keys are normalised as a whole."""
-    dimensions = llama(c)
+    dimensions = unbiased(c)
     dimensions["mixture_of_experts"] = {
         "experts": c.whole("num_local_experts"),
         "top_k": c.whole("num_experts_per_tok"),
@@ -108,10 +110,9 @@ def minimax_m2(c: Config) -> Dimensions:
         c.only("qk_norm_type", "per_layer")
         _, queries, keys = head_sizes(dimensions)
         dimensions = extended(dimensions, layer=queries + keys)
-    if not c.flag("use_mtp", default=False):
-        return dimensions
+    modules = c.count("num_mtp_modules")
     c.only("mtp_transformer_layers", 1)
-    return {**dimensions, "multi_token_prediction": c.count("num_mtp_modules")}
+    return {**dimensions, "multi_token_prediction": modules} if c.flag("use_mtp", default=False) else dimensions
 
 
 TYPES = {

@@ -38,6 +38,8 @@ REFUSED = {
     "mimo_v2_flash": _HEADS,
     "minimax": _LINEAR,
     "minimax_m3": _SPARSE,
+    "minimax_m3_vl": _SPARSE,
+    "minimax_m3_vl_text": _SPARSE,
     "minimax_text_01": _LINEAR,
     "mllama": "layers of cross attention to images are not described by the formulas",
     "mllama_text_model": "layers of cross attention to images are not described by the formulas",

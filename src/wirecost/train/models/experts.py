@@ -96,9 +96,10 @@ class Experts(nn.Module):
 
 
 def capacity(tokens: int, moe: MixtureOfExperts) -> int:
-    """Returns the number of copies that an expert takes from one rank's micro-batch."""
+    """Returns the number of copies that an expert takes from one rank's micro-batch. A token has one copy at most
+    for each expert, so that more places than tokens would stay empty."""
     assert moe.capacity_factor is not None
-    return math.ceil(moe.capacity_factor * tokens * moe.top_k / moe.experts)
+    return min(tokens, math.ceil(moe.capacity_factor * tokens * moe.top_k / moe.experts))
 
 
 def slots_of(chosen: torch.Tensor, moe: MixtureOfExperts) -> tuple[Slots, torch.Tensor, int | None]:

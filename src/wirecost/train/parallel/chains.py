@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 
 from wirecost.breakdown import Phase
-from wirecost.train.communicator import Pending
+from wirecost.train.pending import Pending
 from wirecost.train.recorder import Recorder
 from wirecost.train.streams import use_stream
 

@@ -13,7 +13,7 @@ import torch
 
 from wirecost.breakdown import Phase
 from wirecost.spec import Plan
-from wirecost.train.communicator import Channel
+from wirecost.train.channel import Channel
 from wirecost.train.groups import Groups
 from wirecost.train.models.base import Batch, State, run_units
 from wirecost.train.parallel.base import DataParallelStrategy

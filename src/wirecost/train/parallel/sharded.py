@@ -15,12 +15,13 @@ from torch import nn
 
 from wirecost.breakdown import Phase
 from wirecost.spec import Plan
-from wirecost.train.communicator import Communicator, Pending
+from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Group, Groups
 from wirecost.train.models.base import Unit
 from wirecost.train.parallel.base import uncompiled
 from wirecost.train.parallel.buckets import ALIGNMENT, into_buckets
 from wirecost.train.parallel.traffic import WIRE_DTYPES
+from wirecost.train.pending import Pending
 from wirecost.train.recorder import Recorder
 
 

@@ -17,21 +17,21 @@ from itertools import chain
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from wirecost.breakdown import Phase
 from wirecost.spec import Plan, Precision
-from wirecost.train.communicator import Communicator, Pending
+from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Group, Groups
 from wirecost.train.models.base import Unit
 from wirecost.train.parallel.base import uncompiled
 from wirecost.train.parallel.expert_data import is_expert
+from wirecost.train.parallel.fsdp_blocks import are_experts, blocks_of_unit, first_module, in_backward_order
+from wirecost.train.parallel.fsdp_collectives import AllGather, ReduceScatter, Replication
 from wirecost.train.parallel.traffic import WIRE_DTYPES
 from wirecost.train.recorder import Recorder
-from wirecost.train.streams import use_stream
 
 GATHERED_AS = {Precision.FP32: None, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 
@@ -46,6 +46,7 @@ class Zero3:
         parts: the shards of the parameters that all data-parallel ranks share, and those of divided experts, each
             with the groups over which they are disjoint.
         blocks: lists of modules whose parameters are gathered together. The first one is the root.
+        in_backward: whether backward of the micro-batch has begun. Forward hooks then run for a recomputation.
     """
 
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
@@ -57,6 +58,7 @@ class Zero3:
         self.replication = Communicator(groups.replication, recorder)
         self.device = next(model.parameters()).device
         self.last = True
+        self.in_backward = False
         self._reduced_since: Any = None
         self._waiting_since: Any = None
         tags = {name: vars(p) for name, p in model.named_parameters() if vars(p)}
@@ -83,6 +85,7 @@ class Zero3:
     def micro_batch(self, *, last: bool) -> Iterator[None]:
         self.last = last
         yield
+        self.in_backward = False
         self._waiting_since = None
         if self._reduced_since is not None:
             # After the last unit's gradients have been sent, backward only waits for them.
@@ -105,7 +108,7 @@ class Zero3:
         """Shards the parameters again, because a forward without backward leaves the root's parameters
         gathered."""
         for block in self.blocks:
-            _first(block).reshard()
+            first_module(block).reshard()
 
     def carried(self) -> dict[str, torch.Tensor]:
         return {}
@@ -127,22 +130,22 @@ class Zero3:
         units = [m for m in model.modules() if isinstance(m, Unit)]
         users = Counter(p for unit in units for p in set(unit.parameters()))
         shared = {p for p, count in users.items() if count > 1}
-        blocks = [[model], *(block for unit in units for block in _own_blocks(unit, shared))]
+        blocks = [[model], *(block for unit in units for block in blocks_of_unit(unit, shared))]
         for modules in reversed(blocks):  # the root is last, because it takes the remaining parameters
-            fully_shard(modules, mesh=expert_mesh if _are_experts(modules) else mesh, **options)
+            fully_shard(modules, mesh=expert_mesh if are_experts(modules) else mesh, **options)
         for modules in blocks:
-            block = _first(modules)
-            sharding = self.expert_sharding if _are_experts(modules) else self.sharding
+            block = first_module(modules)
+            sharding = self.expert_sharding if are_experts(modules) else self.sharding
             # FSDP2 needs only the methods of these classes.
-            block.set_custom_all_gather(_AllGather(self, sharding))  # type: ignore[arg-type]
-            block.set_custom_reduce_scatter(_ReduceScatter(self, sharding))  # type: ignore[arg-type]
+            block.set_custom_all_gather(AllGather(self, sharding))  # type: ignore[arg-type]
+            block.set_custom_reduce_scatter(ReduceScatter(self, sharding))  # type: ignore[arg-type]
             block.set_gradient_divide_factor(1.0)
             block.set_force_sum_reduction_for_comms(True)
             # The hooks of `_time_gathers` prefetch, because they can measure it. A block that prefetches
             # itself, which is gathered already, prefetches nothing.
             block.set_modules_to_backward_prefetch([block])
             if self.replication.size > 1:
-                block.set_all_reduce_hook(_Replication(self))
+                block.set_all_reduce_hook(Replication(self))
         return blocks
 
     def _time_gathers(self) -> None:
@@ -152,12 +155,12 @@ class Zero3:
         """
         # Backward begins at the root, which holds the loss, and continues at the last unit. A unit's experts are
         # inside it, so they follow it in backward as well.
-        backwards = [self.blocks[0], *_reversed(self.blocks[1:])]
-        following = dict(zip(map(_first, self.blocks), map(_first, self.blocks[1:]), strict=False))
-        previous = dict(zip(map(_first, backwards), map(_first, backwards[1:]), strict=False))
+        backwards = [self.blocks[0], *in_backward_order(self.blocks[1:])]
+        following = dict(zip(map(first_module, self.blocks), map(first_module, self.blocks[1:]), strict=False))
+        previous = dict(zip(map(first_module, backwards), map(first_module, backwards[1:]), strict=False))
         for block in self.blocks:
-            forward = _Bracket(self, following.get(_first(block)))
-            backward = _Bracket(self, previous.get(_first(block)))
+            forward = _Bracket(self, following.get(first_module(block)))
+            backward = _Bracket(self, previous.get(first_module(block)))
             for module in block:
                 module.register_forward_pre_hook(forward.before_forward, prepend=True)
                 module.register_forward_pre_hook(forward.in_forward)
@@ -204,51 +207,6 @@ class Shards:
             yield parameter, parameter.grad.to_local()
 
 
-def _are_experts(modules: list[nn.Module]) -> bool:
-    """Returns whether modules are a unit's experts that are divided among ranks."""
-    # FSDP2 replaces parameters, and with them their attributes.
-    return getattr(modules[0], "divided", False)
-
-
-def _reversed(blocks: list[list[nn.Module]]) -> list[list[nn.Module]]:
-    """Returns the blocks of units in reverse order, but the experts of a unit after the unit."""
-    units: list[list[list[nn.Module]]] = []
-    for block in blocks:
-        if _are_experts(block):
-            units[-1].append(block)
-        else:
-            units.append([block])
-    return [block for unit in reversed(units) for block in unit]
-
-
-def _own_blocks(unit: nn.Module, shared: set[nn.Parameter]) -> list[list[nn.Module]]:
-    """Returns the blocks of a unit: its own modules, and then its experts if they are divided among ranks."""
-    own = _own_modules(unit, shared)
-    experts = [[m] for m in unit.modules() if _are_experts([m])]
-    return [own, *experts] if own else experts
-
-
-def _own_modules(unit: nn.Module, shared: set[nn.Parameter]) -> list[nn.Module]:
-    """Returns the unit, or its largest submodules without shared parameters. Returns none if most of it is
-    shared."""
-    sizes = {p: p.numel() for p in unit.parameters()}
-    if 2 * sum(size for p, size in sizes.items() if p in shared) > sum(sizes.values()):
-        return []
-    return _unshared(unit, shared)
-
-
-def _unshared(module: nn.Module, shared: set[nn.Parameter]) -> list[nn.Module]:
-    if shared.isdisjoint(module.parameters()):
-        return [module] if next(module.parameters(), None) is not None else []
-    return [own for child in module.children() for own in _unshared(child, shared)]
-
-
-def _first(block: list[nn.Module]) -> FSDPModule:
-    """Returns the first module of a block. Each module of a block has the block's state."""
-    assert isinstance(block[0], FSDPModule)
-    return block[0]
-
-
 class _Bracket:
     """Hooks before and after FSDP2's hooks, which wait for the parameters of a unit.
 
@@ -263,11 +221,16 @@ class _Bracket:
         self.before_forward = uncompiled(lambda _module, _inputs: self._open())
         self.in_forward = uncompiled(lambda _module, inputs: self._close_forward(inputs))
         # Hooks of a tensor run in the order in which they were registered, as modules' do.
-        self.before_backward = uncompiled(lambda _module, _inputs, output: _on_gradient(output, self._open))
-        self.in_backward = uncompiled(lambda _module, _inputs, output: _on_gradient(output, self._close))
+        self.before_backward = uncompiled(
+            lambda _module, _inputs, output: _on_gradient(output, self._open_backward)
+        )
+        self.in_backward = uncompiled(
+            lambda _module, _inputs, output: _on_gradient(output, lambda: self._close(self.prefetch))
+        )
 
     def _close_forward(self, inputs: object) -> None:
-        self._close()
+        # Experts inside a unit that is recomputed run forward again. The unit behind them has no more use then.
+        self._close(None if self.strategy.in_backward else self.prefetch)
         # FSDP2 reduces gradients in a node of its own behind each input, which runs after these hooks.
         _on_gradient(inputs, self.strategy.computed)
 
@@ -276,10 +239,14 @@ class _Bracket:
         self._phases.append(self.strategy.recorder.phase(Phase.PARAM_GATHER))
         self._phases[-1].__enter__()
 
-    def _close(self) -> None:
+    def _open_backward(self) -> None:
+        self.strategy.in_backward = True
+        self._open()
+
+    def _close(self, prefetch: FSDPModule | None) -> None:
         self._phases.pop().__exit__(None, None, None)
-        if self.strategy.overlap and self.prefetch is not None:
-            self.prefetch.unshard(async_op=True)
+        if self.strategy.overlap and prefetch is not None:
+            prefetch.unshard(async_op=True)
 
 
 def _on_gradient(values: object, act: Callable[[], None]) -> None:
@@ -289,94 +256,3 @@ def _on_gradient(values: object, act: Callable[[], None]) -> None:
             _on_gradient(value, act)
     elif isinstance(values, torch.Tensor) and values.requires_grad:
         values.register_hook(lambda _: act())
-
-
-class _Allocates:
-    """Allocates memory for FSDP2, and communicates over a group."""
-
-    def __init__(self, strategy: Zero3, sharding: Communicator) -> None:
-        self.strategy = strategy
-        self.sharding = sharding
-        self.compute = torch.cuda.current_stream() if strategy.device.type == "cuda" else None
-
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
-
-
-class _AllGather(_Allocates):
-    """A recorded all-gather. Without overlap it begins after the computation that has been issued."""
-
-    def __call__(
-        self,
-        output_tensor: torch.Tensor,
-        input_tensor: torch.Tensor,
-        group: dist.ProcessGroup,
-        async_op: bool = False,
-    ) -> dist.Work | None:
-        if self.compute is not None and not self.strategy.overlap:
-            torch.cuda.current_stream().wait_stream(self.compute)
-        pending = self.sharding.all_gather(output_tensor, input_tensor, asynchronous=async_op)
-        return _Work(pending) if async_op else None
-
-
-class _Work(dist.Work):
-    """A recorded collective in the form for which FSDP2 waits."""
-
-    def __init__(self, pending: Pending) -> None:
-        super().__init__()
-        self.pending = pending
-
-    def wait(self, timeout: object = None) -> bool:
-        self.pending.wait()
-        return True
-
-
-class _ReduceScatter(_Allocates):
-    """A recorded reduce-scatter. Without overlap computation waits for it."""
-
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        self.strategy.waited()
-        return super().allocate(size, dtype=dtype, device=device)
-
-    def __call__(
-        self,
-        output_tensor: torch.Tensor,
-        input_tensor: torch.Tensor,
-        group: dist.ProcessGroup,
-        op: object,
-        async_op: bool = False,
-    ) -> None:
-        self.strategy.reduced()
-        # On a GPU this runs on FSDP2's stream, beside the phases.
-        phase = None if self.compute is not None else Phase.GRAD_SYNC
-        self.sharding.reduce_scatter(output_tensor, input_tensor, phase=phase)
-        if self.compute is not None and not self.strategy.overlap:
-            reducing = torch.cuda.current_stream()
-            with use_stream(self.compute):
-                self.strategy.computed()
-                self.compute.wait_stream(reducing)
-                self.strategy.waited()
-
-
-class _Replication:
-    """The all-reduce of hybrid sharding. Gradients of shards are summed over micro-batches, and then over the
-    hosts."""
-
-    def __init__(self, strategy: Zero3) -> None:
-        self.strategy = strategy
-        self.partial: torch.Tensor | None = None
-
-    def __call__(self, shard: torch.Tensor) -> None:
-        if shard.device.type == "cuda":
-            shard.record_stream(torch.cuda.current_stream())
-        if not self.strategy.last:
-            if self.partial is None:
-                self.partial = torch.zeros_like(shard)
-            self.partial.add_(shard)
-            shard.zero_()
-            return
-        if self.partial is not None:
-            shard.add_(self.partial)
-            self.partial.zero_()
-        phase = None if shard.device.type == "cuda" else Phase.GRAD_SYNC
-        self.strategy.replication.all_reduce(shard, phase=phase)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from wirecost.train.communicator import DONE
 from wirecost.train.parallel.tensor.ranks import TensorRanks, flat
+from wirecost.train.pending import DONE
 
 Factor = tuple[torch.Tensor, torch.Tensor | None]
 """M, (inputs, outputs), and b, (outputs,) or None."""

@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 
 from wirecost.breakdown import Phase
-from wirecost.train.communicator import Communicator, Pending, wait_all
+from wirecost.train.communicator import Communicator
 from wirecost.train.parallel.base import uncompiled
+from wirecost.train.pending import Pending, wait_all
 
 PHASE = Phase.TENSOR_PARALLEL
 
