@@ -42,7 +42,7 @@ def pack(out: Path, folder: Path, jobs: Sequence[str], *, files: int = MOST_FILE
         for path in sorted(out.iterdir()):
             if path.resolve() != folder.resolve():
                 archive.add(path, path.name, filter=small)
-    traces = [p for job in jobs for p in sorted((out / "runs" / job).glob("experiments/[!.]*/traces/*.json.gz"))]
+    traces = [p for job in jobs for p in sorted((out / "runs" / job).glob("*/experiments/[!.]*/traces/*.json.gz"))]
     with ProcessPoolExecutor(min(32, os.cpu_count() or 1)) as pool:
         contents = list(pool.map(shrunk, traces))
     parts: list[list[tuple[str, bytes]]] = []

@@ -1,6 +1,6 @@
 """Runs of `jobs_on_gpus.py`: `wirecost run` of a job over a network, beside the job's own times in the same run.
 
-DIR/runs/JOB        results, as `wirecost run --out` keeps them
+DIR/runs/JOB/NET    results over a network, as `wirecost run --out` keeps them
 DIR/own/            the jobs' own times
 DIR/logs/           output of the runs
 DIR/results.csv     a line for each run
@@ -106,7 +106,7 @@ def write_rows(path: Path, rows: dict[tuple[str, str], Row]) -> None:
 def result_of(out: Path, run: Run) -> Result | None:
     """Returns the stored result of a run; of several, one with traces, else the newest. None without one."""
     found: list[Result] = []
-    store = Store(out / "runs" / run.job.name)
+    store = Store(out / "runs" / run.job.name / run.network)
     if store.experiments.is_dir():
         for path in sorted(store.experiments.iterdir(), key=lambda path: path.stat().st_mtime):
             if path.name[0] != "." and (path / "status.json").is_file():
@@ -179,7 +179,7 @@ def last_line(path: Path) -> str:
 
 def start(out: Path, run: Run, *, device: str, left_s: float) -> None:
     """Runs a job over a network with `wirecost run`, at most for the seconds that are left."""
-    store = out / "runs" / run.job.name
+    store = out / "runs" / run.job.name / run.network
     limit_s = min(2 * run.seconds + 30, left_s)
     again = ["--out", str(store), "--resume"]
     if run.job.engine is None:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 COMMUNICATION = (
     "/torch/distributed/",
     "/torch/autograd/",  # DistributedDataParallel waits for its all-reduces inside the backward call
+    "/wirecost/train/channel.py",
     "/wirecost/train/communicator.py",
+    "/wirecost/train/pending.py",
     "/wirecost/train/parallel/",
     "/wirecost/collectives/",
     "/mpi4py/",

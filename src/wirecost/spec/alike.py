@@ -22,6 +22,9 @@ LONGEST_KEPT = 4096
 
 S = TypeVar("S", bound=Spec)
 
+_WHOLE = re.compile("[&*\r\x85\u2028\u2029]")
+"""Characters of texts that aren't divided: an alias may be in another block than its anchor, and YAML has more
+line breaks than the one at which blocks end."""
 _BLOCK = re.compile(r"([a-z][a-z0-9_]*):(?: [^\n]*)?\n(?: [^\n]*\n)*")
 """A key at the start of a line with its value, in the form that `to_yaml` writes."""
 _BELOW = re.compile(r"\n(?:  [^\n]*\n)+")
@@ -48,8 +51,7 @@ class AlikeSpecs(Generic[S]):
         Raises:
             SpecError: one line that names the place, the key and the allowed values.
         """
-        # An alias may be in another block than its anchor.
-        if len(text) <= MAX_BYTES and "&" not in text and "*" not in text:
+        if len(text) <= MAX_BYTES and not _WHOLE.search(text):
             # Errors are reported by the parser of the whole text below.
             with suppress(SpecError, ValidationError, RecursionError):
                 return self._model.model_validate(_mapping(text, self._part))

@@ -77,6 +77,16 @@ def test_changed_files_are_read_or_refused_as_if_parsed_whole(tmp_path: Path, da
     assert outcome(lambda p: parsed_by(specs, p), path) == outcome(lambda p: load(Experiment, p), path)
 
 
+@pytest.mark.parametrize("line_break", ["\r", "\x85", "\u2028", "\u2029"])
+def test_each_line_break_of_yaml_ends_a_line(tmp_path: Path, line_break: str) -> None:
+    text = to_yaml(EXPERIMENTS[0])
+    specs = AlikeSpecs(Experiment)
+    parsed_by(specs, write(tmp_path / "e.yaml", text))
+    for place in range(0, len(text), 7):
+        path = write(tmp_path / "e.yaml", text[:place] + line_break + text[place + 12 :])
+        assert outcome(lambda p: parsed_by(specs, p), path) == outcome(lambda p: load(Experiment, p), path)
+
+
 def test_aliases_between_parts_are_followed(tmp_path: Path) -> None:
     text = to_yaml(EXPERIMENTS[0]).replace("hosts: 2", "hosts: &n 2").replace("warmup: 2", "warmup: *n")
     path = write(tmp_path / "e.yaml", text)
