@@ -1,4 +1,5 @@
-"""Which ranks share a copy of the gradients, parameters and optimizer states, and which hold the same experts."""
+"""The groups of ranks that data parallelism forms: those that divide a copy of gradients, parameters and optimizer
+states among them, and those that hold the same experts."""
 
 from __future__ import annotations
 

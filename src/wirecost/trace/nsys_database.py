@@ -16,7 +16,8 @@ _ROW_BYTES, _LEAST_ROWS = 4, 1000
 """A row takes a pointer of 2 bytes in its page, a length, a key and a header (SQLite file format, 1.6)."""
 _LEAST_TEXT_BYTES = 1 << 20
 _STEPS, _STEPS_PER_BYTE, _LEAST_STEPS = 100_000, 4, 50_000_000
-"""Of SQLite's virtual machine. A row of 50 bytes takes about 30."""
+"""A query may take `_LEAST_STEPS` steps of SQLite's virtual machine and `_STEPS_PER_BYTE` for each byte of the
+file, counted every `_STEPS`. Reading a row of 50 bytes takes about 30."""
 
 
 class Database:
