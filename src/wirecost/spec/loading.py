@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from wirecost.errors import SpecError
 from wirecost.spec.cluster import GPU, Cluster, Link
+from wirecost.spec.huggingface import is_configuration
 from wirecost.spec.plan import Plan
 from wirecost.spec.presets import named
 from wirecost.spec.stack import Stack
@@ -38,6 +39,7 @@ def load_spec(kind: str, name_or_path: str, **changes: Any) -> Any:
     Raises:
         SpecError: for an unknown name (with the known ones), an unreadable file, or invalid values.
     """
+    given = {key: value for key, value in changes.items() if value is not None}
     path = Path(name_or_path)
     if name_or_path.lstrip().startswith("{"):
         where = f"{kind} in braces"
@@ -48,13 +50,13 @@ def load_spec(kind: str, name_or_path: str, **changes: Any) -> Any:
         data.setdefault("name", path.stem)
     else:
         try:
-            data = named(kind, name_or_path)
+            # A configuration may lack what the changes tell.
+            is_file = kind == "workload" and is_configuration(name_or_path)
+            data = named(kind, {"config": name_or_path, **given} if is_file else name_or_path)
         except ValueError as error:
             raise SpecError(str(error)) from error
         where = f"{kind} {name_or_path}"
-    return validate(
-        KINDS[kind], {**data, **{key: value for key, value in changes.items() if value is not None}}, where
-    )
+    return validate(KINDS[kind], {**data, **given}, where)
 
 
 @lru_cache

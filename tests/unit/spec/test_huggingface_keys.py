@@ -199,3 +199,23 @@ def test_a_long_list_of_what_a_quantizer_left_out_is_read(tmp_path: Path) -> Non
     data = FIRST["llama"]
     assert len(json.dumps(ignored)) > 1 << 20
     assert parameters({**data, **ignored}, tmp_path) == parameters(data, tmp_path)
+
+
+def test_a_missing_length_of_sequences_is_asked_for_and_taken_from_what_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    llama = {key: value for key, value in FIRST["llama"].items() if key != "max_position_embeddings"}
+    path.write_text(json.dumps(llama))
+    with pytest.raises(SpecError, match=r"length of a sequence isn't known; say it, as in .*--sequence-length"):
+        load_spec("workload", str(path))
+    assert load_spec("workload", str(path), sequence_length=64).sequence_length == 64
+    assert (imported({"config": str(path), "sequence_length": 96}) or {})["sequence_length"] == 96
+    with pytest.raises(ValueError, match="length of a sequence isn't known"):
+        imported({"config": str(path), "sequence_length": "long"})
+
+
+def test_positions_that_are_learned_are_not_taken_from_the_length_of_sequences(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    gpt2 = {k: v for k, v in FIRST["gpt2"].items() if k not in ("n_positions", "n_ctx", "max_position_embeddings")}
+    path.write_text(json.dumps(gpt2))
+    with pytest.raises(SpecError, match="n_positions: is missing"):
+        load_spec("workload", str(path), sequence_length=64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from wirecost.errors import one_of
 from wirecost.spec.huggingface import deepseek, encoders, experts, gemma, gpt_like, llama_like, qwen, recent
@@ -60,7 +60,7 @@ def imported(value: Any) -> dict[str, Any] | None:
         value = value["config"]
         if not isinstance(value, str):
             raise ValueError(f"config: should be the path of a Hugging Face config.json, not {shown(value)}")
-    elif not isinstance(value, str) or not (value.endswith(".json") or value.startswith(PREFIX)):
+    elif not is_configuration(value):
         return None
     if value.startswith(PREFIX):
         path = cached_configuration(value)
@@ -73,14 +73,23 @@ def imported(value: Any) -> dict[str, Any] | None:
     if not isinstance(kind, str):
         raise ValueError(f"{path}: model_type: is missing, so this isn't a Hugging Face model configuration")
     try:
-        dimensions = _dimensions(data)
+        dimensions = _dimensions(data, changes.get("sequence_length"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return {"name": _name(name, kind), "source": f"{kind[:60]} config.json", **dimensions, **changes}
 
 
-def _dimensions(data: dict[str, Any]) -> Dimensions:
-    """Returns the keys of the workload that a configuration describes."""
+def is_configuration(value: Any) -> TypeGuard[str]:
+    """Returns whether a value names a configuration file: the path of a `.json` file, or `hf://ORG/NAME`."""
+    return isinstance(value, str) and (value.endswith(".json") or value.startswith(PREFIX))
+
+
+def _dimensions(data: dict[str, Any], sequence_length: Any) -> Dimensions:
+    """Returns the keys of the workload that a configuration describes.
+
+    Args:
+        sequence_length: length of a sequence that the user has asked for, unchecked; None without one.
+    """
     text, key, notes = text_part(data)
     kind = text.get("model_type")
     where = f"{key}." if key else ""
@@ -93,7 +102,8 @@ def _dimensions(data: dict[str, Any]) -> Dimensions:
         raise ValueError(
             f"{where}model_type: has {len(text)} keys beside it, and no model has more than {MOST_KEYS}"
         )
-    config = Config({**DEFAULTS.get(kind, {}), **text}, where)
+    given = sequence_length if type(sequence_length) is int and sequence_length > 0 else None
+    config = Config({**DEFAULTS.get(kind, {}), **text}, where, sequence_length=given)
     dimensions = TYPES[kind](config)
     check_unread(config, dimensions, TYPES)
     dimensions = extended(dimensions, notes=notes)

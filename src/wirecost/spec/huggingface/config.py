@@ -23,13 +23,22 @@ class Config:
         ValueError: if a value is missing or invalid. The message is one line and names the key.
     """
 
-    def __init__(self, data: Mapping[str, Any], where: str = "", read: set[str] | None = None) -> None:
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        where: str = "",
+        read: set[str] | None = None,
+        *,
+        sequence_length: int | None = None,
+    ) -> None:
         """Takes the values, and how messages name the mapping that holds them (`text_config.`).
 
         Args:
             read: the keys that were looked up so far, which grows with each look-up.
+            sequence_length: length of a sequence in tokens where the values don't tell it.
         """
         self._data = data
+        self._sequence_length = sequence_length
         self.where = where
         self._read: set[str] = set() if read is None else read
         self._parts: list[Config] = []
@@ -46,7 +55,7 @@ class Config:
 
     def changed(self, **values: Any) -> Config:
         """Returns the configuration with other values under some keys. It shares the record of what was read."""
-        changed = Config({**self._data, **values}, self.where, self._read)
+        changed = Config({**self._data, **values}, self.where, self._read, sequence_length=self._sequence_length)
         changed._parts = self._parts
         return changed
 
@@ -139,6 +148,13 @@ class Config:
     def sequence(self, *keys: str, default: int | None = None) -> int:
         """Returns the default length of a sequence for a model without learned positions: what the model can
         read, but at most `LONGEST_DEFAULT_SEQUENCE`."""
+        if default is None and all(self.get(key) is None for key in keys):
+            if self._sequence_length is None:
+                raise ValueError(
+                    f"{self.where}{keys[0]}: is missing, so the length of a sequence isn't known; say it, as in "
+                    "{config: FILE, sequence_length: 2048} or `wirecost predict FILE --sequence-length 2048`"
+                )
+            return self._sequence_length
         return min(self.whole(*keys, default=default), LONGEST_DEFAULT_SEQUENCE)
 
 
@@ -160,6 +176,10 @@ class KeyNames(Config):
         """Records the names and returns 4."""
         self._read |= {key, *others}
         return 4
+
+    def sequence(self, *keys: str, default: int | None = None) -> int:
+        """Records the names and returns 4."""
+        return self.whole(*keys)
 
     def part(self, key: str) -> Config:
         """Records the name and returns a part that records too."""
