@@ -10,7 +10,8 @@ compared with one process that computes the same on the same device. A failure e
 of ranks; they start again after the case that failed. The table is printed and written to OUT/engine-matrix.csv
 with the date and the card, also after each failure. Exit code 1 if a case failed or differs.
 
-`--only N` trains the cases of N ranks, and of one rank only what these are compared with. Cases of a Llama under
+`--only N` trains the cases of N ranks, and of one rank only what these are compared with. If there are fewer GPUs,
+ranks share them over NCCL's sockets (shared_gpus.py), and the table says so. Cases of a Llama under
 ZeRO-3 in BF16 come first. `--resume` goes on with the table in OUT: it trains the cases that were not run or
 failed, and what they are compared with.
 """
@@ -58,6 +59,7 @@ class Row:
 
     Attributes:
         status: trained, differs (from one process), failed, refused, skipped or not run.
+        card: what it was trained on, if that was in an earlier run.
     """
 
     ranks: int
@@ -70,6 +72,7 @@ class Row:
     date: str = dataclasses.field(
         default_factory=lambda: str(datetime.datetime.now(datetime.UTC).date()), compare=False
     )
+    card: str = dataclasses.field(default="", compare=False)
 
     def as_cells(self) -> dict[str, Any]:
         """Returns the row of the table, by column."""
@@ -103,6 +106,8 @@ def main() -> int:
         return 0
     deadline = time.monotonic() + options.seconds
     card, gpus = describe(options.device)
+    if options.only and options.device is Device.CUDA and options.only > gpus:
+        card += f", {options.only} ranks on {gpus} GPU"
     most = options.only or options.ranks or gpus
     chosen = (options.only,) if options.only else RANKS
     covers = {ranks: matrix(ranks, DIMENSIONS[options.device], options.device) for ranks in chosen}
@@ -296,7 +301,9 @@ def trained_before(out: Path) -> list[Row]:
         for line in csv.DictReader(file):
             if line["status"] == "trained":
                 case = {name: line[name] for name in factors(1) if line[name]}
-                row = Row(int(line["ranks"]), case, "trained", line["reason"], date=line["date"])
+                row = Row(
+                    int(line["ranks"]), case, "trained", line["reason"], date=line["date"], card=line["card"]
+                )
                 row.losses = [float(line["last_loss"])]
                 row.difference = float(line["loss_difference"]) if line["loss_difference"] else None
                 row.seconds = float(line["seconds"])
@@ -323,7 +330,7 @@ def save(rows: list[Row], out: Path, card: str) -> None:
         table = csv.DictWriter(file, ["date", "card", *COLUMNS], restval="")
         table.writeheader()
         for row in rows:
-            table.writerow({"date": row.date, "card": card, **row.as_cells()})
+            table.writerow({"date": row.date, "card": row.card or card, **row.as_cells()})
 
 
 def show(rows: list[Row], card: str) -> None:
@@ -341,6 +348,7 @@ def run_cases(folder: Path) -> None:
     """Runs one rank of the cases in a folder."""
     import torch
     import torch.distributed as dist
+    from shared_gpus import device_of
 
     from wirecost.spec import Experiment
     from wirecost.train.groups import communication_options
@@ -354,7 +362,7 @@ def run_cases(folder: Path) -> None:
     if request["compiler"] != "inductor":
         torch.compiler.set_default_backend(request["compiler"])
     if experiments[0].device is Device.CUDA:
-        device = torch.device("cuda", rank)
+        device = device_of(rank, int(os.environ["WORLD_SIZE"]))
         torch.cuda.set_device(device)
         dist.init_process_group("nccl", rank=rank, device_id=device, pg_options=communication_options("nccl"))
     else:

@@ -28,7 +28,7 @@ from jobs_list import CPU_NETWORKS, CPU_TRACED, JOBS, NETWORKS, TRACED, Run, run
 from jobs_pack import pack, unpack
 from jobs_predictions import by_kind, pairs_of, predict_all, read_predictions, write_pairs
 from jobs_runs import TOLERANCE, read_rows, row_of, start, write_rows
-from lanes import card
+from lanes import all_gpus, card
 
 from wirecost.study import Status
 
@@ -50,6 +50,8 @@ def run_all(options: argparse.Namespace, todo: list[Run], deadline: float) -> in
     path = options.out / "results.csv"
     rows, predictions = read_rows(path), read_predictions(options.out / "predictions.csv")
     name, missing = card(options.device), 0
+    if options.device == "cuda" and len(all_gpus()) == 1:
+        name += ", 2 ranks on 1 GPU"
     for run in todo:
         key = (run.job.name, run.network)
         if key in rows and rows[key].status == Status.DONE:

@@ -2,10 +2,11 @@
 
 usage: python benchmarks/trace_causes.py [--device cuda] [JOB ...]
 
-Each job runs two ranks with PyTorch's profiler, over gloo or over NCCL on two GPUs. It prints the shares of the
-causes that are found in its traces beside the one that was provoked. On a busy machine ranks wait for each other,
-which is a true answer too. A launch that is late, a first gather, a pipeline and a collective in the stream of the
-computation are provoked on GPUs only: on processors a trace doesn't tell them.
+Each job runs two ranks with PyTorch's profiler, over gloo or over NCCL on two GPUs (both on one GPU if there is
+only one, over sockets). It prints the shares of the causes that are found in its traces beside the one that was
+provoked. On a busy machine ranks wait for each other, which is a true answer too. A launch that is late, a first
+gather, a pipeline and a collective in the stream of the computation are provoked on GPUs only: on processors a
+trace doesn't tell them.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ Step = Callable[[], None]
 
 def place_of(torch: Any, rank: int, device: str) -> Place:
     if device == "cuda":
+        from shared_gpus import device_of
+
         torch.set_float32_matmul_precision("high")
-        return Place(torch, rank, torch.device("cuda", rank), 4096, 8192, 10_000)
+        return Place(torch, rank, device_of(rank, 2), 4096, 8192, 10_000)
     return Place(torch, rank, torch.device("cpu"), 256, 512, 400)
 
 

@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python benchmarks/watch.py
     PYTHONPATH=src python benchmarks/watch.py --device cuda --repetitions 5    # on two GPUs, within a minute
+    PYTHONPATH=src python benchmarks/watch.py --device cuda --ranks 1          # on one GPU
 
 Two ranks train with DDP over gloo, or over NCCL on GPUs, alternately with and without a watch. It prints how much
 processor time a watch takes of an iteration, also as a share of 50 ms, and on GPUs by how much iterations get
@@ -79,23 +80,23 @@ if dist.get_rank() == 0:
 dist.destroy_process_group()
 """
 )
-LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
 
-def run(script: Path, number: int, device: str) -> str:
+def run(script: Path, number: int, options: argparse.Namespace) -> str:
     """Returns what a job prints. Raises SystemExit with its error if it fails."""
-    command = [*LAUNCHER, str(script), str(number), device]
+    command = [*LAUNCHER, "--nproc-per-node", str(options.ranks), str(script), str(number), options.device]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
     return done.stdout
 
 
-def false_alarms(script: Path, iterations: int, busy: int, device: str) -> int:
+def false_alarms(script: Path, busy: int, options: argparse.Namespace) -> int:
     """Returns how often a rank is named although the ranks are alike, beside some busy processes."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
     try:
-        return int(run(script, iterations, device))
+        return int(run(script, options.iterations, options))
     finally:
         for process in others:
             process.kill()
@@ -104,6 +105,7 @@ def false_alarms(script: Path, iterations: int, busy: int, device: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--iterations", type=int, default=1000, help="of each count of false alarms")
     parser.add_argument("--busy", type=int, nargs="*", default=[0, 1, 2], help="processes beside each count")
@@ -111,7 +113,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "job.py"
         script.write_text(JOB)
-        printed = run(script, options.repetitions, options.device).splitlines()
+        printed = run(script, options.repetitions, options).splitlines()
         lines = [tuple(map(float, line.split())) for line in printed]
         differences_ns = [line[0] for line in lines]
         cost_ns = statistics.median(differences_ns)
@@ -128,8 +130,8 @@ def main() -> None:
             print(f"an iteration of {usual_ms:.2f} ms takes {longer:+.2%} longer with a watch ({each})")
             print(f"at most {MOST_COST:.0%}: {longer <= MOST_COST}", flush=True)
         script.write_text(ALIKE)
-        for busy in options.busy:
-            count = false_alarms(script, options.iterations, busy, options.device)
+        for busy in options.busy if options.ranks > 1 else ():
+            count = false_alarms(script, busy, options)
             print(
                 f"{count} false alarms in {options.iterations} iterations beside {busy} busy processes", flush=True
             )
