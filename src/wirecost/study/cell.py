@@ -22,10 +22,12 @@ from wirecost.emulation.probe import too_slow
 from wirecost.emulation.segments import read_segments_of_hosts
 from wirecost.errors import WirecostError
 from wirecost.jobs.environment import visible_gpus
+from wirecost.jobs.measured_logs import MeasuredLogs
 from wirecost.jobs.start import start_job
 from wirecost.jobs.watch import watch_job
 from wirecost.launch.ranks import Ranks, count_lines
 from wirecost.launch.result import JobResult, JobStatus
+from wirecost.launch.started import StartedRanks
 from wirecost.spec import AnyExperiment, Device, Experiment, JobExperiment
 from wirecost.storage import run_to_exit_code, write_file
 from wirecost.study.busy import OthersWatch, busy_fraction
@@ -68,6 +70,7 @@ def _run(directory: Path, worker: Sequence[str]) -> Outcome:
                 return Outcome(status=Status.SKIPPED, reason=reason)
         if is_elsewhere(directory):
             return _run_elsewhere(experiment, directory)
+        logs = stack.enter_context(MeasuredLogs(directory))
         if isinstance(experiment, JobExperiment):
             device = Device.CUDA if visible_gpus(os.environ) else Device.CPU
             counters = stack.enter_context(recorded_counters(directory, device, running.hosts))
@@ -78,7 +81,7 @@ def _run(directory: Path, worker: Sequence[str]) -> Outcome:
         counters.start()
         before = read_segments_of_hosts(running.hosts) if running.hosts else None
         if isinstance(experiment, JobExperiment):
-            outcome = outcome_of_job(watch_job(ranks, experiment, directory))
+            outcome = _watched_job(ranks, experiment, directory, logs)
         else:
             outcome = _watch(ranks, experiment, directory)
         after = read_segments_of_hosts(running.hosts) if running.hosts else None
@@ -95,11 +98,12 @@ def _run_elsewhere(experiment: AnyExperiment, directory: Path) -> Outcome:
             counters = stack.enter_context(recorded_counters(directory, device, None))
         else:
             counters = None
+        logs = stack.enter_context(MeasuredLogs(directory))
         step = stack.enter_context(start_elsewhere(directory, experiment))
         if counters is not None:
             counters.start()
         if isinstance(experiment, JobExperiment):
-            return outcome_of_job(watch_job(step, experiment, directory))
+            return _watched_job(step, experiment, directory, logs)
         result = step.watch(float(experiment.timeout), partial(_samples, directory))
         return _outcome(result, experiment, directory)
 
@@ -124,6 +128,13 @@ def _start_ranks(
         nccl_log=experiment.device is Device.CUDA,
         most_threads=THREADS_BESIDE_A_GPU if experiment.device is Device.CUDA else None,
     )
+
+
+def _watched_job(ranks: StartedRanks, experiment: JobExperiment, directory: Path, logs: MeasuredLogs) -> Outcome:
+    result = watch_job(ranks, experiment, directory)
+    if result.status is JobStatus.DONE:
+        logs.measured()
+    return outcome_of_job(result)
 
 
 def outcome_of_job(result: JobResult) -> Outcome:

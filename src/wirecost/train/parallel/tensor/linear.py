@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from wirecost.train.models.vocabulary import padded
 from wirecost.train.parallel.base import uncompiled
+from wirecost.train.parallel.tensor.biases import bias_gradient
 from wirecost.train.parallel.tensor.products import Gathered
 from wirecost.train.parallel.tensor.ranks import TensorRanks, flat
 from wirecost.train.parallel.tensor.shards import Shards, mark_partial
@@ -83,7 +84,7 @@ class _Columns(torch.autograd.Function):
             summing = ranks.sum(x_gradient, asynchronous=ranks.overlap)
         weight_gradients = [(flat(g).t() @ flat(x))[: len(w)] for g, w in zip(gradients, weights, strict=True)]
         bias_gradients = [
-            flat(g).sum(0) if biased else None for g, biased in zip(gradients, ctx.biased, strict=True)
+            bias_gradient(g) if biased else None for g, biased in zip(gradients, ctx.biased, strict=True)
         ]
         ranks.wait(summing)
         return x_gradient, None, None, None, *weight_gradients, *bias_gradients
@@ -122,9 +123,9 @@ class _Row(torch.autograd.Function):
             _Columns.begin(ctx.columns)
             ctx.columns = None
         # With sequence parallelism this is the part of this rank's slice of the sequence.
-        bias_gradient = flat(gradient).sum(0) if ctx.biased else None
+        summed = bias_gradient(gradient) if ctx.biased else None
         (x_gradient,) = gathered.products([(weight, None)])
-        return x_gradient, flat(gathered.whole).t() @ flat(x), bias_gradient, None, None
+        return x_gradient, flat(gathered.whole).t() @ flat(x), summed, None, None
 
 
 @uncompiled
