@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from wirecost.errors import SpecError
@@ -79,9 +79,9 @@ def joined_for_jobs(store: Store, study: Study, launcher: str) -> Study:
     return joined
 
 
-def earlier_hosts(store: Store) -> list[str] | None:
-    """Returns the numbers of hosts of the study in a folder; None if it has no study, or one that runs on this
-    machine as it is.
+def earlier_hosts(store: Store, networks: Collection[str] = ()) -> list[str] | None:
+    """Returns the numbers of hosts that networks have in a folder's study, or those of the whole study if one of
+    them is new; None if it has no study, or one that runs on this machine as it is.
 
     Raises:
         SpecError, StoreError: if the study can't be read.
@@ -89,7 +89,13 @@ def earlier_hosts(store: Store) -> list[str] | None:
     if not store.has_study():
         return None
     study = store.study()
-    return None if all(network.inside for network in study.networks) else [str(shape) for shape in _shapes(study)]
+    if all(network.inside for network in study.networks):
+        return None
+    named = [network for network in study.networks if network.name in networks]
+    if len(named) < len(set(networks)):
+        named = []
+    used = {shape for network in named for shape in study.hosts_of(network)}
+    return [str(shape) for shape in _shapes(study) if shape in used or not used]
 
 
 def _shapes(study: Study) -> list[HostShape]:

@@ -187,4 +187,7 @@ def test_new_networks_get_the_hosts_of_the_earlier_ones(tmp_path: Path) -> None:
     assert earlier_hosts(store) == ["4", "2x2"]
     run(of_command(["emulated-1g"], ["4"]), tmp_path / "several")
     run(of_command(["emulated-100m"], ["8"]), tmp_path / "several")
-    assert earlier_hosts(Store(tmp_path / "several")) == ["4", "8"]
+    several = Store(tmp_path / "several")
+    assert earlier_hosts(several) == earlier_hosts(several, ["emulated-1g", "emulated-60m"]) == ["4", "8"]
+    assert earlier_hosts(several, ["emulated-100m"]) == ["8"]
+    assert earlier_hosts(several, ["emulated-100m", "emulated-1g"]) == ["4", "8"]
