@@ -1,4 +1,8 @@
-"""Configurations of published models of further types, and their parameters. See `support.published_models`."""
+"""Configurations of further types, and their parameters. See `support.published_models`.
+
+Most have the dimensions of a published model, or the defaults of its class in `transformers`. `cohere2-moe`,
+`granite-swa-2b`, `granite-moe-swa`, `kolibri-1-78b` and `flint-40b` are examples of their type only.
+"""
 
 from __future__ import annotations
 
