@@ -138,13 +138,13 @@ def run(
     )  # fmt: skip
     _check(launching, interface, device)
     here = launcher == "local"
-    networks = networks or (EMULATED if here else "native")
+    names = [name.strip() for name in (networks or (EMULATED if here else "native")).split(",")]
     if hosts is None and resume and here and out is not None:
-        hosts = earlier_hosts(Store(out))
+        hosts = earlier_hosts(Store(out), names)
     study = job_study(
         command,
         name=name,
-        networks=[n.strip() for n in networks.split(",")],
+        networks=names,
         hosts=hosts,
         iterations=steps,
         warmup=warmup,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import (
     Field,
@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from wirecost.errors import one_of
 from wirecost.spec.base import Spec
 from wirecost.spec.batch_search import MOST_TRIALS, BatchSearch
 from wirecost.spec.experiment import (
@@ -39,6 +40,8 @@ from wirecost.units import Seconds
 
 MAX_EXPERIMENTS = 10_000
 """Largest number of experiments of a study. A larger matrix is a mistake."""
+_LEFT_OUT_IF_EMPTY = ("plans", "scaling", "network_hosts")
+HostShapes = Annotated[tuple[HostShape, ...], Field(min_length=1)]
 
 
 class Study(Spec):
@@ -56,6 +59,8 @@ class Study(Spec):
         scaling: rules that say how batches of models grow with the number of ranks, or that the largest batch is
             to be found. Commands have none.
         hosts: numbers of hosts. An entry like `2x4` is hosts x ranks on each host.
+        network_hosts: numbers of hosts of commands over single networks, by the network's name, in place of
+            `hosts`. `wirecost run --resume` writes it if a folder's networks were measured on different hosts.
         ranks_per_host: number of ranks on each host, where `hosts` doesn't say.
         iterations: smallest number of measured iterations of each experiment. None is 8, and 20 for commands.
         min_time: minimum measuring time of each experiment. Iterations are added until it is reached.
@@ -82,6 +87,7 @@ class Study(Spec):
     plans: tuple[PlanEntry, ...] = Field(default=(), min_length=1)
     scaling: tuple[ScalingRule, ...] = Field(default=(), min_length=1)
     hosts: tuple[HostShape, ...] = Field(default=(2,), min_length=1)
+    network_hosts: dict[str, HostShapes] = {}
     ranks_per_host: PositiveInt = 1
     iterations: PositiveInt | None = None
     min_time: MinTime = Seconds(0)
@@ -98,8 +104,8 @@ class Study(Spec):
 
     @model_serializer(mode="wrap")
     def _without_empty_keys(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out what a study of commands doesn't have, because a file must not have it empty."""
-        return {key: value for key, value in serialise(self).items() if value or key not in ("plans", "scaling")}
+        """Leaves out empty keys that most studies don't have. Two of them must not be empty in a file."""
+        return {key: value for key, value in serialise(self).items() if value or key not in _LEFT_OUT_IF_EMPTY}
 
     @model_validator(mode="after")
     def _expands(self) -> Study:
@@ -111,10 +117,17 @@ class Study(Spec):
         for key in ("plans", "scaling"):
             if self.models and not getattr(self, key):
                 raise ValueError(f"{key}: is missing, and '{self.models[0].name}' is a model, which needs it")
+        if self.network_hosts and self.models:
+            raise ValueError("network_hosts: is for commands; models have the 'hosts' of a scaling rule")
+        names = {network.name for network in self.networks}
+        for name in self.network_hosts:
+            if name not in names:
+                raise ValueError(f"network_hosts: {one_of('network', name, names)}")
         tried = {Scaling.MAX_BATCH: MOST_TRIALS}
         rules = sum(len(rule.hosts or self.hosts) * tried.get(rule.kind, 1) for rule in self.scaling)
-        count = len(self.networks) * self.repeats
-        count *= len(self.models) * len(self.plans) * rules + len(self.jobs) * len(self.hosts)
+        count = len(self.networks) * len(self.models) * len(self.plans) * rules
+        count += len(self.jobs) * sum(len(self.hosts_of(network)) for network in self.networks)
+        count *= self.repeats
         if count > MAX_EXPERIMENTS:
             raise ValueError(f"the matrix has {count} experiments; at most {MAX_EXPERIMENTS} make a study")
         self.experiments()
@@ -138,6 +151,10 @@ class Study(Spec):
         """The workloads that are commands."""
         return tuple(w for w in self.workloads if isinstance(w, Job))
 
+    def hosts_of(self, network: Network) -> tuple[HostShape, ...]:
+        """Returns the numbers of hosts of commands over a network."""
+        return self.network_hosts.get(network.name, self.hosts)
+
     def experiments(self) -> list[Experiment | JobExperiment]:
         """Returns the distinct experiments of the matrix in the study's order, those of models first. Repeats of
         an experiment follow each other.
@@ -154,15 +171,20 @@ class Study(Spec):
 
     def job_experiments(self) -> list[JobExperiment]:
         """Returns the distinct experiments of commands, without repeats: each over every network, on every
-        number of hosts.
+        number of hosts of this network.
 
         Raises:
             ValueError: see `experiments`.
         """
         experiments: dict[str, JobExperiment] = {}
+        shapes = (shape for each in (self.hosts, *self.network_hosts.values()) for shape in each)
+        networks: dict[HostShape, list[Network]] = {shape: [] for shape in shapes}
+        for network in self.networks:
+            for shape in self.hosts_of(network):
+                networks[shape].append(network)
         for job in self.jobs:
-            for shape in self.hosts:
-                for network in self.networks:
+            for shape, connected in networks.items():
+                for network in connected:
                     hosts, per_host = self._shape(shape)
                     if isinstance(shape, int):
                         per_host = ranks_per_host_of(job.arguments, hosts) or per_host

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from wirecost.errors import SpecError
 from wirecost.spec import JobExperiment, Network, Study, validate
 from wirecost.spec.job import JOB_ITERATIONS, JOB_PROFILE_ITERATIONS, JOB_WARMUP
+from wirecost.spec.scaling import HostShape
 from wirecost.study.store import Store, StoreError
 
 _OPTIONS = {
@@ -29,7 +30,8 @@ _DEFAULTS = {
 
 def joined_study(store: Store, study: Study) -> Study:
     """Returns the study that a folder has when a command's study was run in it: with the networks and numbers of
-    hosts of the results that lie there, then those of `study`.
+    hosts of the results that lie there, then those of `study`. Each network has the hosts that were asked for
+    with it.
 
     Raises:
         SpecError, StoreError: if the folder's study can't be read, or if its results are those of another command
@@ -42,13 +44,20 @@ def joined_study(store: Store, study: Study) -> Study:
         return study
     _check(store, earlier, study)
     finished = [each for each in earlier.job_experiments() if store.is_finished(each)]
+    kept = [shape for shape in _shapes(earlier) if any(each in finished for each in _on(earlier, shape))]
     networks = {each.network.name: each.network for each in finished}
-    networks |= {network.name: network for network in study.networks}
-    hosts = [shape for shape in earlier.hosts if any(each in finished for each in _on(earlier, shape))]
-    hosts += [shape for shape in study.hosts if shape not in hosts]
+    hosts = {
+        name: [shape for shape in earlier.hosts_of(network) if shape in kept] for name, network in networks.items()
+    }
+    for network in study.networks:
+        networks[network.name] = network
+        before = hosts.setdefault(network.name, [])
+        before += [shape for shape in study.hosts_of(network) if shape not in before]
+    every = list(dict.fromkeys((*kept, *_shapes(study))))
     data = study.model_dump(mode="json") | {
         "networks": [network.model_dump(mode="json") for network in networks.values()],
-        "hosts": hosts,
+        "hosts": every,
+        "network_hosts": {name: shapes for name, shapes in hosts.items() if set(shapes) != set(every)},
     }
     return validate(Study, data, str(store.root))
 
@@ -70,9 +79,9 @@ def joined_for_jobs(store: Store, study: Study, launcher: str) -> Study:
     return joined
 
 
-def earlier_hosts(store: Store) -> list[str] | None:
-    """Returns the numbers of hosts of the study in a folder; None if it has no study, or one that runs on this
-    machine as it is.
+def earlier_hosts(store: Store, networks: Collection[str] = ()) -> list[str] | None:
+    """Returns the numbers of hosts that networks have in a folder's study, or those of the whole study if one of
+    them is new; None if it has no study, or one that runs on this machine as it is.
 
     Raises:
         SpecError, StoreError: if the study can't be read.
@@ -80,12 +89,27 @@ def earlier_hosts(store: Store) -> list[str] | None:
     if not store.has_study():
         return None
     study = store.study()
-    return None if all(network.inside for network in study.networks) else [str(shape) for shape in study.hosts]
+    if all(network.inside for network in study.networks):
+        return None
+    named = [network for network in study.networks if network.name in networks]
+    if len(named) < len(set(networks)):
+        named = []
+    used = {shape for network in named for shape in study.hosts_of(network)}
+    return [str(shape) for shape in _shapes(study) if shape in used or not used]
 
 
-def _on(study: Study, shape: int | str) -> list[JobExperiment]:
+def _shapes(study: Study) -> list[HostShape]:
+    """Returns the numbers of hosts of a study over any of its networks."""
+    used = {shape for network in study.networks for shape in study.hosts_of(network)}
+    named = dict.fromkeys(shape for each in (study.hosts, *study.network_hosts.values()) for shape in each)
+    return [shape for shape in named if shape in used]
+
+
+def _on(study: Study, shape: HostShape) -> list[JobExperiment]:
     """Returns the experiments of a study on one number of hosts."""
-    return validate(Study, study.model_dump(mode="json") | {"hosts": [shape]}, study.name).job_experiments()
+    networks = [network for network in study.networks if shape in study.hosts_of(network)]
+    data = {"networks": [each.model_dump(mode="json") for each in networks], "hosts": [shape], "network_hosts": {}}
+    return validate(Study, study.model_dump(mode="json") | data, study.name).job_experiments()
 
 
 def _check(store: Store, earlier: Study, study: Study) -> None:
@@ -116,7 +140,9 @@ def _check(store: Store, earlier: Study, study: Study) -> None:
 
 
 def _settings(study: Study) -> dict[str, Any]:
-    settings = study.model_dump(mode="json", exclude={"workloads", "networks", "hosts", "description"})
+    settings = study.model_dump(
+        mode="json", exclude={"workloads", "networks", "hosts", "network_hosts", "description"}
+    )
     for key, default in _DEFAULTS.items():
         if settings[key] is None:
             settings[key] = default

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.published_models import CONFIGURATIONS, COUNTED, PUBLISHED
+from support import further_models, published_models
 from wirecost.costmodel.shape import shape_of
 from wirecost.errors import SpecError
 from wirecost.prediction.job import JobOptions, setup_of
@@ -19,6 +19,10 @@ from wirecost.prediction.predict import predict
 from wirecost.spec import Study, Workload, load_spec, parse_yaml, validate
 from wirecost.spec.huggingface import REFUSED, TYPES, imported
 from wirecost.spec.parameters import count
+
+CONFIGURATIONS = published_models.CONFIGURATIONS | further_models.CONFIGURATIONS
+COUNTED = published_models.COUNTED | further_models.COUNTED
+PUBLISHED = published_models.PUBLISHED | further_models.PUBLISHED
 
 LLAMA = {
     "model_type": "llama",
@@ -313,7 +317,7 @@ scaling: [{{kind: strong, global_batch: 16}}]
     [
         (
             {"model_type": "perceptron"},
-            "unknown model_type 'perceptron'; allowed: Yi, apertus, arcee, baichuan, ",
+            "unknown model_type 'perceptron'; allowed: Yi, apertus, aquila, arcee, ",
         ),
         ({"model_type": "lama"}, "unknown model_type 'lama' (did you mean 'llama'?)"),
         ({"model_type": None}, "model_type: is missing, so this isn't a Hugging Face model configuration"),

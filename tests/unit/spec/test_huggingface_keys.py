@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from support.published_models import CONFIGURATIONS
+from support import further_models, published_models
 from wirecost.errors import SpecError
 from wirecost.spec import Workload, load_spec, validate
 from wirecost.spec.huggingface import TYPES, imported
 from wirecost.spec.parameters import count
 
+CONFIGURATIONS = published_models.CONFIGURATIONS | further_models.CONFIGURATIONS
 FIRST = {data["model_type"]: data for data in reversed(CONFIGURATIONS.values())}
 """One published configuration of each model type."""
 

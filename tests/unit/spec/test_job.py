@@ -32,6 +32,16 @@ def test_a_command_runs_once_over_every_network_and_number_of_hosts() -> None:
     assert len({e.slug for e in experiments}) == 4
 
 
+def test_a_network_may_have_hosts_of_its_own() -> None:
+    text = STUDY + "network_hosts: {emulated-1g: [4, 2x3]}\n"
+    shapes = [(e.network.name, e.hosts, e.ranks_per_host) for e in study(text).job_experiments()]
+    assert shapes == [("nvlink", 1, 2), ("emulated-1g", 2, 3), ("nvlink", 1, 6), ("emulated-1g", 4, 1)]
+    assert [e.slug for e in study(to_yaml(study(text))).experiments()] == [
+        e.slug for e in study(text).experiments()
+    ]
+    assert "network_hosts" not in to_yaml(study(STUDY))
+
+
 def test_models_and_commands_share_a_study() -> None:
     mixed = study(MIXED)
     assert [w.name for w in mixed.models] == ["gpt-tiny"] and [j.name for j in mixed.jobs] == ["mine"]
@@ -56,6 +66,10 @@ def test_a_study_reads_back_as_it_was_written(text: str) -> None:
         (("{name: mine,", "{name: mine, iteration_regex: '(',"), "is no regular expression"),
         (("{name: mine,", "{name: mine, layers: 3,"), "layers"),
         (("[{name: mine,", "[gpt-tiny, {name: mine,"), "plans: is missing"),
+        (("hosts:", "network_hosts: {emulated-2g: [2]}\nhosts:"), "network_hosts: unknown network 'emulated-2g'"),
+        (("hosts:", "network_hosts: {nvlink: []}\nhosts:"), "network_hosts.nvlink"),
+        (("hosts:", "network_hosts: {nvlink: [0]}\nhosts:"), "network_hosts.nvlink"),
+        (("hosts:", "network_hosts: [2]\nhosts:"), "network_hosts"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_key(change: tuple[str, str], message: str) -> None:

@@ -14,6 +14,7 @@ from wirecost.study import Status, Store, runner
 from wirecost.study.job_study import job_study, run_job
 from wirecost.study.joined_study import earlier_hosts, joined_for_jobs, joined_study
 from wirecost.study.progress import Silent
+from wirecost.study.state import read_state
 from wirecost.study.store import Outcome, StoreError
 
 
@@ -132,8 +133,49 @@ def test_jobs_that_would_run_more_than_was_named_are_refused(tmp_path: Path) -> 
     run(of_command(["emulated-1g", "emulated-100m"]), tmp_path)
     joined = joined_for_jobs(store, of_command(["emulated-60m"]), "slurm")
     assert len(joined.networks) == 3
+    assert joined_for_jobs(store, of_command(["emulated-1g"], ["4"]), "slurm").hosts == (2, 4)
+    # Asked for earlier, and not run yet.
+    run(of_command(["emulated-1g"], ["4"]), tmp_path)
+    store.save_study(of_command(["emulated-1g", "emulated-100m"], ["2", "4"]))
     with pytest.raises(SpecError, match=r"--launcher slurm would also run emulated-100m on 4x1, .*; add it"):
         joined_for_jobs(store, of_command(["emulated-1g"], ["4"]), "slurm")
+
+
+def states(folder: Path) -> list[str]:
+    """Returns the state, network and hosts of each experiment that `wirecost study status` shows."""
+    return [
+        f"{each.state} {each.experiment.network.name} {each.experiment.hosts}x{each.experiment.ranks_per_host}"
+        for each in read_state(folder).experiments
+    ]
+
+
+def test_nothing_waits_that_nobody_asked_for(tmp_path: Path, started: list[str]) -> None:
+    run(of_command(["emulated-1g", "loopback"]), tmp_path)
+    assert "network_hosts" not in (tmp_path / "study.yaml").read_text()
+    run(of_command(["emulated-100m"], ["4", "2x2"]), tmp_path)
+    run(of_command(["emulated-60m"], ["4"]), tmp_path)
+    assert sorted(states(tmp_path)) == sorted(f"oom {each}" for each in started)
+    assert len(started) == 5
+    study = Store(tmp_path).study()
+    assert study.hosts == (2, 4, "2x2")
+    assert study.network_hosts == {
+        "emulated-1g": (2,), "loopback": (2,), "emulated-100m": (4, "2x2"), "emulated-60m": (4,)
+    }  # fmt: skip
+    # A network that gets further hosts keeps those that it had.
+    run(of_command(["emulated-60m"], ["2", "2x2"]), tmp_path)
+    assert started[5:] == ["emulated-60m 2x1", "emulated-60m 2x2"]
+    assert "emulated-60m" not in Store(tmp_path).study().network_hosts
+    assert len(states(tmp_path)) == 7
+
+
+def test_what_was_asked_for_earlier_still_waits(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    run(of_command(["emulated-1g"], ["2", "4"]), tmp_path)
+    run(of_command(["emulated-100m"], ["2"]), tmp_path)
+    store.save_study(of_command(["emulated-1g", "emulated-100m"], ["2", "4"]))  # a run that was interrupted
+    run(of_command(["emulated-60m"], ["2"]), tmp_path)
+    assert [each for each in states(tmp_path) if each.startswith("waiting")] == ["waiting emulated-100m 4x1"]
+    assert len(states(tmp_path)) == 5
 
 
 def test_new_networks_get_the_hosts_of_the_earlier_ones(tmp_path: Path) -> None:
@@ -143,3 +185,9 @@ def test_new_networks_get_the_hosts_of_the_earlier_ones(tmp_path: Path) -> None:
     assert earlier_hosts(store) is None  # one process on one host tells nothing of emulated ones
     store.save_study(of_command(["native", "emulated-1g"], ["4", "2x2"]))
     assert earlier_hosts(store) == ["4", "2x2"]
+    run(of_command(["emulated-1g"], ["4"]), tmp_path / "several")
+    run(of_command(["emulated-100m"], ["8"]), tmp_path / "several")
+    several = Store(tmp_path / "several")
+    assert earlier_hosts(several) == earlier_hosts(several, ["emulated-1g", "emulated-60m"]) == ["4", "8"]
+    assert earlier_hosts(several, ["emulated-100m"]) == ["8"]
+    assert earlier_hosts(several, ["emulated-100m", "emulated-1g"]) == ["4", "8"]

@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from wirecost.errors import one_of
-from wirecost.spec.huggingface import deepseek, encoders, experts, gemma, gpt_like, llama_like, qwen, recent
+from wirecost.spec.huggingface import (
+    deepseek,
+    dense,
+    encoders,
+    experts,
+    gemma,
+    gpt_like,
+    llama_like,
+    mixtures,
+    qwen,
+    recent,
+)
 from wirecost.spec.huggingface.config import Config, Dimensions, extended, shown
 from wirecost.spec.huggingface.defaults import DEFAULTS
 from wirecost.spec.huggingface.files import PREFIX, cached_configuration, read_configuration
@@ -24,11 +35,13 @@ __all__ = ["REFUSED", "TYPES", "imported"]
 
 TYPES: dict[str, Callable[[Config], Dimensions]] = {
     **deepseek.TYPES,
+    **dense.TYPES,
     **encoders.TYPES,
     **experts.TYPES,
     **gemma.TYPES,
     **gpt_like.TYPES,
     **llama_like.TYPES,
+    **mixtures.TYPES,
     **qwen.TYPES,
     **recent.TYPES,
 }

@@ -27,7 +27,10 @@ def deepseek(c: Config) -> Dimensions:
     }
 
 
-THIRD = ("deepseek_v3", "dots1", "kimi_k2", "glm4_moe")
+THIRD = (
+    "axk1", "deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "kimi_k2", "sarvam_mla", "sarvam_moe",
+    "solar_open",
+)  # fmt: skip
 """Model types whose router is that of DeepSeek-V3."""
 
 

@@ -35,7 +35,7 @@ def gemma2(c: Config) -> Dimensions:
     dimensions = with_norms(gemma(c), layer=4)
     return extended(
         with_window(c, dimensions, full=dimensions["layers"] // 2),
-        notes=("the soft caps of attention scores and logits take no time in predictions",),
+        notes=(SOFT_CAPS,),
     )
 
 
@@ -47,6 +47,7 @@ def gemma3(c: Config) -> Dimensions:
     return with_window(c, dimensions, full=dimensions["layers"] // every)
 
 
+SOFT_CAPS = "the soft caps of attention scores and logits take no time in predictions"
 _GEMMA = ("gelu_pytorch_tanh", "gelu", "gelu_new", "silu")
 
 

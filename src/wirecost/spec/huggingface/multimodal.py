@@ -12,6 +12,8 @@ TEXT_KEYS = ("text_config", "llm_config", "language_config")
 OTHER_PARTS = ("vision_config", "audio_config", "visual", "vision_tower", "mm_vision_tower")
 """Keys of other parts, which may stand beside the keys of a text part that has no key of its own."""
 PLAIN = {
+    "apertus1p5": "apertus",
+    "apertus1p5_text": "apertus",
     "gemma3": "gemma3_text",
     "llama4": "llama4_text",
     "llava_llama": "llama",
@@ -30,6 +32,7 @@ PLAIN = {
     "llava": "llama",
     "llava_next": "llama",
     "mistral3": "mistral",
+    "paddleocr_vl_text": "ernie4_5",
     "paligemma": "gemma",
     "phi3_v": "phi3",
     "phi4mm": "phi3",

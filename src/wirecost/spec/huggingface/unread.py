@@ -14,7 +14,8 @@ from wirecost.spec.huggingface.config import Config, Dimensions, KeyNames, shown
 from wirecost.spec.huggingface.size_keys import BIAS, LATENT, NO_SIZE, QK_NORM, RULES, names_other_layers
 
 QK_NORMALISED = (
-    "apertus", "dots1", "exaone4", "gemma3_text", "llama4_text", "olmo2", "olmo3", "olmoe", "qwen3", "qwen3_moe",
+    "apertus", "dots1", "exaone4", "exaone_moe", "flex_olmo", "flint", "gemma3_text", "kolibri1", "llama4_text",
+    "mellum", "olmo2", "olmo3", "olmoe", "qwen3", "qwen3_moe",
 )  # fmt: skip
 """Model types that normalise queries and keys, whether or not a key says so."""
 QKV_BIASED = ("chatglm", "mimo", "phimoe", "qwen", "qwen2", "qwen2_moe")
