@@ -31,6 +31,7 @@ from wirecost.calibration.calibrate import calibrate as fit
 from wirecost.calibration.host import with_measured_host
 from wirecost.calibration.inputs.gather import gather
 from wirecost.calibration.inputs.traces import TraceOptions
+from wirecost.calibration.result import Calibration
 from wirecost.calibration.saved import read, write
 from wirecost.cli._host_times import print_host
 from wirecost.prediction.study import predict_study
@@ -121,7 +122,7 @@ def predict(options: argparse.Namespace) -> int:
     """Predicts every cell with the host's times and without them, and writes OUT/predictions.csv."""
     study = study_of(options)
     cells = {
-        name: {cell.experiment.slug: cell for cell in predict_study(study, read(options.out / name))}
+        name: {cell.experiment.slug: cell for cell in predict_study(study, calibration_of(options, name))}
         for name in ("mine", "mine-host")
     }
     rows = []
@@ -150,6 +151,16 @@ def predict(options: argparse.Namespace) -> int:
         writer.writerow(field.name for field in dataclasses.fields(Row))
         writer.writerows(dataclasses.astuple(row) for row in rows)
     return 0
+
+
+def calibration_of(options: argparse.Namespace, name: str) -> Calibration:
+    """Returns a calibration, with the networks of --networks that were not benchmarked for it."""
+    mine = read(options.out / name)
+    if options.networks is None:
+        return mine
+    gpu = next(iter(mine.clusters.values())).gpu
+    others = {n: c.model_copy(update={"gpu": gpu}) for n, c in read(options.networks).clusters.items()}
+    return dataclasses.replace(mine, clusters=others | mine.clusters)
 
 
 def numbers(breakdown: Breakdown) -> tuple[str, str]:
@@ -261,6 +272,9 @@ def main() -> int:
     parser.add_argument("stage", choices=("calibrate", "predict", "measure", "report"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=300, help="for this call")
+    parser.add_argument(
+        "--networks", type=Path, help="a calibration of the networks, where one GPU can't measure them"
+    )
     parser.add_argument("--host-seconds", type=float, default=50, help="for the host's times")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a small model, for checking that everything runs")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +23,7 @@ class _Line(msgspec.Struct):
     launched_world_size: int | None = None
     backend: str | None = None
     device: str | None = None
+    gpu: str | None = None
     pid: int | None = None
     host: str | None = None
     torch: str | None = None
@@ -41,6 +44,7 @@ class RankSteps:
         ends_ns: time of each iteration's end on CLOCK_MONOTONIC.
         profiler: why there is no trace, or None.
         ended: `done`, `exit` (the process ended first), `error`, or None while it records or if it was killed.
+        gpu: UUID of the GPU, or None without one or if it isn't known.
     """
 
     name: str
@@ -53,6 +57,7 @@ class RankSteps:
     profiler: str | None = None
     ended: str | None = None
     reason: str | None = None
+    gpu: str | None = None
 
 
 def read_steps(directory: Path) -> list[RankSteps]:
@@ -87,6 +92,7 @@ def _read(path: Path) -> RankSteps | None:
                 line.launched_world_size or 1,
                 line.backend,
                 line.device or "unknown",
+                gpu=line.gpu,
             )
         elif line.t_ns is not None:
             steps.ends_ns.append(line.t_ns)
@@ -97,6 +103,15 @@ def _read(path: Path) -> RankSteps | None:
         elif line.ended is not None:
             steps.ended, steps.reason = line.ended, line.reason
     return steps
+
+
+def sharing_a_gpu(recordings: Sequence[RankSteps]) -> list[int]:
+    """Returns the ranks that have a GPU in common with another one."""
+    by_gpu: defaultdict[str, list[int]] = defaultdict(list)
+    for recording in recordings:
+        if recording.gpu is not None:
+            by_gpu[recording.gpu].append(recording.rank)
+    return sorted(rank for ranks in by_gpu.values() if len(ranks) > 1 for rank in ranks)
 
 
 def as_samples(steps: RankSteps, warmup: int, iterations: int) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ def predict_study(
     """Predicts every experiment of a study, from a calibration or from one cluster and stack for all.
 
     A network's cluster is the calibration's cluster of that name. For an emulated network without a benchmark, the
-    stated rate less protocol overhead is used, with a warning.
+    stated rate less protocol overhead is used, with a warning. One rank needs no network.
 
     Raises:
         SpecError: if every rule of scaling is `max-batch`, whose batches are found by running.
@@ -76,7 +76,7 @@ def _predicted(
         if stack is None and (calibration.stacks or cluster is None):
             stack = _stack(experiment, calibration)
         if cluster is None:
-            cluster = _cluster(experiment.network, calibration, diagnostics)
+            cluster = _cluster(experiment, calibration, diagnostics)
         elif not calibration.clusters and experiment.network.emulate and experiment.network.emulate.rate:
             cluster = _at_nominal_rate(experiment.network, cluster, diagnostics)
         prediction = predict(calibration.applied(_setup(experiment, cluster, stack)))
@@ -124,11 +124,14 @@ def _stack(experiment: Experiment, calibration: Calibration) -> Stack:
     return calibration.stacks[precision]
 
 
-def _cluster(network: Network, calibration: Calibration, diagnostics: list[Diagnostic]) -> Cluster:
+def _cluster(experiment: Experiment, calibration: Calibration, diagnostics: list[Diagnostic]) -> Cluster:
+    network = experiment.network
     if not calibration.clusters:
         raise SpecError("nothing says on what to predict: a calibration of runs, or a cluster")
     if network.name in calibration.clusters:
         return calibration.clusters[network.name]
+    if experiment.ranks == 1:  # it sends nothing over its network
+        return next(iter(calibration.clusters.values()))
     if network.emulate is None or network.emulate.rate is None:
         raise SpecError(
             f"network '{network.name}' was not benchmarked and states no rate; benchmarked: "

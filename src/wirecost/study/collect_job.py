@@ -18,7 +18,7 @@ from wirecost.breakdown import (
     unknown_parts,
 )
 from wirecost.diagnostics import Diagnostic, diagnostic, loses_data
-from wirecost.jobs.steps import RankSteps, as_samples, read_steps
+from wirecost.jobs.steps import RankSteps, as_samples, read_steps, sharing_a_gpu
 from wirecost.spec import JobExperiment
 from wirecost.storage import write_file
 from wirecost.study.collect import IncompleteSamplesError
@@ -67,7 +67,7 @@ def collect_job(experiment: JobExperiment, directory: Path, cores: int) -> Break
         profile=_profile(experiment, directory, recordings, world_size),
         details=_timers(directory),
         diagnostics=(
-            *_diagnostics(experiment, cores, count, world_size),
+            *_diagnostics(experiment, cores, count, world_size, sharing_a_gpu(recordings)),
             *mismatch,
             *busy(directory),
             *about_network,
@@ -194,8 +194,18 @@ def _name_by_rank(folder: Path, recordings: Sequence[RankSteps]) -> dict[str, Pa
     return found
 
 
-def _diagnostics(experiment: JobExperiment, cores: int, count: int, world_size: int) -> list[Diagnostic]:
+def _diagnostics(
+    experiment: JobExperiment, cores: int, count: int, world_size: int, sharing: Sequence[int]
+) -> list[Diagnostic]:
     diagnostics = []
+    if sharing:
+        diagnostics.append(
+            diagnostic(
+                "shared_gpu",
+                f"{len(sharing)} of {world_size} ranks share a GPU: they take turns on it, so no time is that of "
+                "ranks with a GPU each",
+            )
+        )
     if count < experiment.iterations:
         diagnostics.append(
             diagnostic(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from wirecost.emulation.hosts import burst_bytes
 from wirecost.errors import SpecError, WirecostError, one_of
+from wirecost.jobs.steps import read_steps, sharing_a_gpu
 from wirecost.spec import AnyExperiment, DataParallel, JobExperiment, Network
 from wirecost.study import Store
 from wirecost.study.networks import Site, read_benchmark
@@ -45,8 +46,13 @@ def read_cell(directory: Path, ranks: int) -> list[RankRecord]:
     """Returns the traces of an experiment's ranks.
 
     Raises:
-        WirecostError: if one is missing or can't be replayed.
+        WirecostError: if one is missing or can't be replayed, or ranks shared a GPU.
     """
+    if sharing := sharing_a_gpu(read_steps(directory)):
+        raise WirecostError(
+            f"{directory}: {len(sharing)} ranks shared a GPU, so the traces don't tell how long they compute with "
+            "a GPU each: run the job with as many GPUs as ranks"
+        )
     files = traces_of(directory, ranks)
     if not files:
         raise WirecostError(f"{directory}: holds no traces of its {ranks} ranks: run the study with --profile")

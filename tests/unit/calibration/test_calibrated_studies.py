@@ -13,7 +13,7 @@ from wirecost.calibration.saved import read
 from wirecost.errors import SpecError
 from wirecost.prediction.study import predict_study, read_predictions, write_predictions
 from wirecost.prediction.study_validation import validate_study
-from wirecost.spec import to_yaml
+from wirecost.spec import Study, to_yaml, validate
 from wirecost.spec.presets import named
 from wirecost.study.store import Outcome, Result, Status
 
@@ -65,6 +65,13 @@ def test_a_study_of_more_iterations_is_the_same_prediction(folder: Path, tmp_pat
     longer = cells[0].experiment.model_copy(update={"iterations": 99})
     held = validate_study([Result(longer, Outcome(status=Status.DONE), measured(longer), tmp_path)], said)
     assert held.summary()["cells"] == 1
+
+
+def test_one_rank_is_predicted_on_a_network_that_nothing_measured(folder: Path) -> None:
+    settings = STUDY.model_dump(mode="json") | {"networks": ["shm"], "hosts": [1], "ranks_per_host": 1}
+    cells = predict_study(validate(Study, settings, "alone"), read(folder))
+    assert any(cell.prediction for cell in cells)
+    assert not [cell.refused for cell in cells if cell.refused and "benchmarked" in cell.refused]
 
 
 def test_strategies_predicted_alike_have_no_order(

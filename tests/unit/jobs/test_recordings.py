@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wirecost.errors import WirecostError
 from wirecost.jobs.problems import why_unusable
-from wirecost.jobs.steps import RankSteps, as_samples, read_steps
+from wirecost.jobs.steps import RankSteps, as_samples, read_steps, sharing_a_gpu
 from wirecost.jobs.watch import is_measured
 from wirecost.spec import JobExperiment
+from wirecost.whatif.study_cells import read_cell
 
 EXPERIMENT = JobExperiment.model_validate(
     {
@@ -77,6 +79,22 @@ def test_damaged_lines_are_left_out(tmp_path_factory: pytest.TempPathFactory, li
     (steps,) = read_steps(folder)
     assert (steps.rank, steps.world_size) == (0, 1)
     assert all(isinstance(end, int) for end in steps.ends_ns)
+
+
+def test_ranks_that_share_a_gpu_are_named() -> None:
+    assert sharing_a_gpu([recording(0), recording(1)]) == []
+    assert sharing_a_gpu([recording(0, gpu="a"), recording(1, gpu="b")]) == []
+    assert sharing_a_gpu([recording(0, gpu="a"), recording(1, gpu="b"), recording(2, gpu="a")]) == [0, 2]
+
+
+def test_traces_of_ranks_that_share_a_gpu_answer_nothing(tmp_path: Path) -> None:
+    (tmp_path / "steps").mkdir()
+    for rank in range(2):
+        header = {"rank": rank, "world_size": 2, "device": "cuda", "gpu": "GPU-1"}
+        (tmp_path / "steps" / f"host{rank}-1.jsonl").write_text(json.dumps(header) + "\n")
+    assert [r.gpu for r in read_steps(tmp_path)] == ["GPU-1", "GPU-1"]
+    with pytest.raises(WirecostError, match="2 ranks shared a GPU"):
+        read_cell(tmp_path, 2)
 
 
 def test_a_file_without_a_header_is_no_rank(tmp_path: Path) -> None:

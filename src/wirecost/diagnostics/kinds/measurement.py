@@ -57,6 +57,13 @@ KINDS = (
         "run on a machine with a core for each rank, or with fewer ranks",
     ),
     _kind(
+        "shared_gpu",
+        Severity.ERROR,
+        "Several ranks of a job share a GPU. They take turns on it, so no time is that of ranks with a GPU each: "
+        "computation takes longer, and transfers wait for the GPU.",
+        "run with as many GPUs as ranks, or with fewer hosts",
+    ),
+    _kind(
         "short_messages",
         Severity.WARNING,
         "Collectives are so small that part of each fits into the shaper's bucket. They look faster than the "

@@ -164,6 +164,7 @@ class Recorder:
                 "launched_world_size": int(os.environ.get("WORLD_SIZE", "1")),
                 "backend": str(dist.get_backend()) if group else None,
                 "device": device.type,
+                "gpu": _uuid_of(device) if self._cuda else None,
                 "pid": self._pid,
                 "host": socket.gethostname(),
                 "torch": torch.__version__,
@@ -270,6 +271,15 @@ class Recorder:
         """Writes what is left when the process ends by itself."""
         if self._pid == os.getpid() and not self._over and self._file is not None:
             self._end("exit")
+
+
+def _uuid_of(device):
+    """Returns the UUID of a GPU, or None if this version of PyTorch doesn't tell it."""
+    import torch
+
+    with contextlib.suppress(Exception):
+        return str(torch.cuda.get_device_properties(device).uuid)
+    return None
 
 
 def _watch_end():
