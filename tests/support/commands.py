@@ -13,11 +13,16 @@ from wirecost import reading
 from wirecost.cli import main
 
 
-def wirecost_here(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def wirecost_here(
+    *arguments: object, cwd: Path | None = None, together: bool = False
+) -> subprocess.CompletedProcess[str]:
     """Runs the command line in this process, and returns what `python -m wirecost` would print and its exit code.
 
     It loads no library again. What concerns the process itself (signals, limits, descriptors, imports) needs a process
     of its own.
+
+    Args:
+        together: whether errors are printed to standard output, too.
     """
     command = [str(argument) for argument in arguments]
     out, err = io.StringIO(), io.StringIO()
@@ -25,7 +30,7 @@ def wirecost_here(*arguments: object, cwd: Path | None = None) -> subprocess.Com
     code: object = None
     with (
         contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
+        contextlib.redirect_stderr(out if together else err),
         contextlib.chdir(cwd or Path.cwd()),
         warnings.catch_warnings(),
     ):
