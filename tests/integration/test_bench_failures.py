@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.benches import bench, faulty, request
+from support.commands import wirecost_here
 from wirecost.collectives.bench import BenchError, run_bench
 
 pytest.importorskip("torch")
@@ -87,7 +88,7 @@ def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(options: list[str], said: str) -> None:
-    run = bench("--backend", "gloo", *options)
+    run = wirecost_here("bench", "--backend", "gloo", *options)
     assert run.returncode == 2
     assert len(run.stderr.splitlines()) == 1
     assert said in run.stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support import corpora
+from support.commands import wirecost_here
 from support.doc_examples import ROOT
 
 pytest.importorskip("mwxml")
@@ -155,14 +156,12 @@ def test_a_page_that_takes_too_long_or_ends_its_process_is_left_out(tmp_path: Pa
         (("/dev/zero", "--tokenizer", "bpe", "--out", "o"), "is a device"),
     ],
 )
-def test_a_mistake_gets_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
-) -> None:
+def test_a_mistake_gets_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     (tmp_path / "text").write_text("Some words. " * 50)
-    monkeypatch.chdir(tmp_path)
-    _, err = run("data", "prepare", *arguments, code=2)
-    assert message in err
-    assert len(err.splitlines()) == 1
+    refused = wirecost_here("data", "prepare", *arguments, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert message in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
     assert not (tmp_path / "o").exists()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from wirecost.errors import UnsupportedError
+from wirecost.launch.ports import free_port
 from wirecost.spec import Study
 from wirecost.spec.megatron import MegatronJob
 from wirecost.study import Status, run_study
@@ -29,18 +30,14 @@ def settings(plan: object, **workload: object) -> str:
 
 def losses(plan: object, **workload: object) -> list[float]:
     """Returns the losses of three iterations on two ranks."""
-    launcher = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-    ]
-    command = [*launcher, str(JOB), settings(plan, **workload), "3"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", str(JOB), settings(plan, **workload), "3", "2"]
+    environment = {
+        **os.environ,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
     return [float(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("iteration")]

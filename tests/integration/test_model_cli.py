@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import wirecost_here
 from support.paths import SHARED
 
 MEASURED = SHARED / "reference" / "measured"
@@ -16,6 +17,7 @@ needs_shared = pytest.mark.skipif(not MEASURED.is_dir(), reason="the reference d
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a process, as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "wirecost", *arguments], capture_output=True, text=True, timeout=120
     )
@@ -39,7 +41,7 @@ def test_predict_prints_the_breakdown() -> None:
 def test_predict_as_json_is_a_breakdown() -> None:
     from wirecost.breakdown import Breakdown
 
-    result = run(
+    result = wirecost_here(
         "predict",
         "gpt-3-175b",
         "--cluster",
@@ -86,7 +88,7 @@ def test_a_sweep_is_a_table_json_and_a_picture(tmp_path: Path) -> None:
 
 
 def test_need_answers_how_much_bandwidth_zero3_needs() -> None:
-    result = run(
+    result = wirecost_here(
         "need",
         "llama-3-8b",
         "--cluster",
@@ -103,7 +105,7 @@ def test_need_answers_how_much_bandwidth_zero3_needs() -> None:
     answer = json.loads(result.stdout)
     assert 1e11 < answer["value"] < 1e13
     assert answer["comm_fraction"] <= 0.2
-    impossible = run(
+    impossible = wirecost_here(
         "need",
         "llama-3-8b",
         "--cluster",
@@ -136,7 +138,7 @@ def test_need_answers_how_much_bandwidth_zero3_needs() -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
-    result = run(*arguments)
+    result = wirecost_here(*arguments)
     assert result.returncode == 2
     assert result.stdout == ""
     assert len(result.stderr.strip().splitlines()) == 1
@@ -146,7 +148,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str)
 def test_a_cluster_file_without_a_dimension_names_its_key(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("gpu: H100-SXM-80GB\ngpus_per_node: 8\nintra_node: nvlink4\ninter_node: infiniband-ndr\n")
-    result = run("predict", "llama-3-8b", "--cluster", str(path))
+    result = wirecost_here("predict", "llama-3-8b", "--cluster", str(path))
     assert result.returncode == 2
     assert "nodes: is missing" in result.stderr
 
@@ -173,7 +175,7 @@ def test_a_cluster_file_without_several_keys_names_all_of_them(tmp_path: Path) -
     ],
 )
 def test_reference_tables_are_met(table: str, target: float) -> None:
-    result = run("validate", str(MEASURED / f"{table}.csv"), "--format", "json")
+    result = wirecost_here("validate", str(MEASURED / f"{table}.csv"), "--format", "json")
     answer = json.loads(result.stdout)
     errors = [abs(r["error"]) for r in answer["rows"]]
     assert sum(errors) / len(errors) <= target
@@ -185,7 +187,7 @@ def test_reference_tables_are_met(table: str, target: float) -> None:
 @pytest.mark.needs_shared
 def test_fractions_of_cluster_a_are_met_with_their_oom_cells() -> None:
     table = str(SHARED / "reference" / "comm_fraction_cluster_a.csv")
-    answer = json.loads(run("validate", table, "--testbed", "pinnacles-a", "--format", "json").stdout)
+    answer = json.loads(wirecost_here("validate", table, "--testbed", "pinnacles-a", "--format", "json").stdout)
     errors = [abs(r["error"]) for r in answer["rows"] if r["error"] is not None]
     assert sum(errors) / len(errors) <= 0.02
     assert all((r["predicted"] is None) == (r["measured"] is None) for r in answer["rows"])
@@ -204,7 +206,7 @@ def test_one_workload_and_one_node_rows_predict_the_other(tmp_path: Path) -> Non
         "\n".join([lines[0], *(x for x in lines[1:] if x.startswith("GPT") and x.split(",")[3] != "2")]) + "\n"
     )
     options = ("--calibrate-on", str(seen), "--testbed", "pinnacles-a", "--format", "json")
-    answer = json.loads(run("validate", str(judged), *options).stdout)
+    answer = json.loads(wirecost_here("validate", str(judged), *options).stdout)
     errors = [abs(r["error"]) for r in answer["rows"] if r["error"] is not None]
     assert sum(errors) / len(errors) <= 0.02
 
@@ -213,7 +215,7 @@ def test_one_workload_and_one_node_rows_predict_the_other(tmp_path: Path) -> Non
 @pytest.mark.needs_shared
 def test_calibrate_reports_what_it_held_out() -> None:
     answer = json.loads(
-        run("calibrate", str(MEASURED / "megatron_sc21.csv"), "--folds", "3", "--format", "json").stdout
+        wirecost_here("calibrate", str(MEASURED / "megatron_sc21.csv"), "--folds", "3", "--format", "json").stdout
     )
     (fit,) = answer["fits"]
     assert fit["errors"]["fitted"] <= fit["errors"]["presets"] * 1.05
@@ -227,15 +229,17 @@ def test_calibrate_reports_what_it_held_out() -> None:
 def test_a_table_of_fractions_is_of_no_cluster_that_nobody_named() -> None:
     table = str(SHARED / "reference" / "comm_fraction_cluster_a.csv")
     for command in ("validate", "calibrate"):
-        result = run(command, table)
+        result = wirecost_here(command, table)
         assert result.returncode == 2
         assert len(result.stderr.strip().splitlines()) == 1
         assert "--testbed" in result.stderr
     benchmark = str(SHARED / "reference" / "nccl_all_reduce_big_red_200.csv")
-    refused = json.loads(run("validate", benchmark, "--format", "json").stdout)
+    refused = json.loads(wirecost_here("validate", benchmark, "--format", "json").stdout)
     assert not refused["rows"]
     assert {row["reason"] for row in refused["skipped"]} == {"gpu is empty; name it, or give --cluster"}
-    answer = json.loads(run("validate", benchmark, "--cluster", "big-red-200", "--format", "json").stdout)
+    answer = json.loads(
+        wirecost_here("validate", benchmark, "--cluster", "big-red-200", "--format", "json").stdout
+    )
     assert len(answer["rows"]) == 24
     assert answer["groups"][0]["mape"] < 0.1
 
@@ -249,7 +253,7 @@ def test_project_takes_a_breakdown_and_an_efficiency_or_a_cluster(tmp_path: Path
     path = tmp_path / "one-node.json"
     path.write_text(breakdown.model_dump_json())
     (half,) = json.loads(
-        run("project", str(path), "--gpus", "64", "--efficiency", "0.5", "--format", "json").stdout
+        wirecost_here("project", str(path), "--gpus", "64", "--efficiency", "0.5", "--format", "json").stdout
     )
     time, fraction = breakdown.iteration_ns(), breakdown.comm_fraction()
     assert time is not None
@@ -257,8 +261,8 @@ def test_project_takes_a_breakdown_and_an_efficiency_or_a_cluster(tmp_path: Path
     # Nothing overlaps: the communication's share takes twice as long, the rest stays.
     assert half["iteration_s"] == pytest.approx(time.median * 1e-9 * (1 + fraction.median))
     by_links = json.loads(
-        run("project", str(path), "--gpus", "64", "--cluster", "polaris", "--format", "json").stdout
+        wirecost_here("project", str(path), "--gpus", "64", "--cluster", "polaris", "--format", "json").stdout
     )
     assert 0 < by_links[0]["efficiency"] < 0.5
     for wrong in (("--gpus", "64"), ("--gpus", "1", "--efficiency", "1"), ("--gpus", "64", "--efficiency", "0")):
-        assert run("project", str(path), *wrong).returncode == 2
+        assert wirecost_here("project", str(path), *wrong).returncode == 2

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import wirecost_here
 from wirecost.counters import read_jsonl, recording
 
 MONITOR = [sys.executable, "-m", "wirecost", "monitor"]
@@ -89,9 +90,7 @@ def test_without_a_command_a_signal_ends_it_in_order(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*MONITOR, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
-    )
+    done = wirecost_here("monitor", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and words in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import wirecost_here
 from support.planning import answered, small_model
 from wirecost.errors import UnsupportedError
 from wirecost.planner.measure import measure, study_of
@@ -26,7 +27,7 @@ def wirecost(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPr
 
 
 def test_json_has_the_plans_and_what_can_be_said_of_them() -> None:
-    run = wirecost(*JOB, "--format", "json", "--explain", "1", "2")
+    run = wirecost_here(*JOB, "--format", "json", "--explain", "1", "2")
     assert run.returncode == 0, run.stderr
     data = json.loads(run.stdout)
     assert len(data["plans"]) == 10
@@ -42,7 +43,7 @@ def test_json_has_the_plans_and_what_can_be_said_of_them() -> None:
 
 
 def test_predict_gives_the_same_numbers_for_a_plan_of_the_list() -> None:
-    plan = json.loads(wirecost(*JOB, "--format", "json").stdout)["plans"][0]
+    plan = json.loads(wirecost_here(*JOB, "--format", "json").stdout)["plans"][0]
     options = [
         "--tp",
         str(plan["tp"]),
@@ -57,7 +58,7 @@ def test_predict_gives_the_same_numbers_for_a_plan_of_the_list() -> None:
     options += ["--data-parallel", f"zero{plan['zero']}" if plan["zero"] else "ddp"]
     options += ["--sharding-group", plan["sharding_group"], "--stack", plan["stack"]]
     options += ["--sequence-parallel"] if plan["sequence_parallel"] else []
-    run = wirecost("predict", *JOB[1:], *options, "--format", "json")
+    run = wirecost_here("predict", *JOB[1:], *options, "--format", "json")
     assert run.returncode == 0, run.stderr
     predicted = json.loads(run.stdout)
     assert predicted["prediction"]["iteration_s"] == pytest.approx(plan["iteration_s"], rel=1e-9)
@@ -65,7 +66,7 @@ def test_predict_gives_the_same_numbers_for_a_plan_of_the_list() -> None:
 
 
 def test_a_prediction_that_does_not_fit_points_to_the_search() -> None:
-    run = wirecost("predict", "llama-3-70b", "--cluster", "dgx-h100", "--gpus", "16", "--tp", "2")
+    run = wirecost_here("predict", "llama-3-70b", "--cluster", "dgx-h100", "--gpus", "16", "--tp", "2")
     assert "does not fit" in run.stdout
     assert "`wirecost plan` finds the plans that fit" in run.stdout
 

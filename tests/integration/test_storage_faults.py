@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.studies import done, faulty_worker, only, processes_about, start, write_study
+from support.studies import done, faulty_ranks, only, processes_about, start, write_study
 from wirecost.spec import Study, load
 from wirecost.study import Store, run_study
 from wirecost.study.store import StoreError
@@ -57,8 +57,8 @@ def test_a_rank_that_meets_a_fault_stops_the_study_and_resuming_finishes_it(
     tmp_path: Path, fault: str, message: str
 ) -> None:
     out, study = tmp_path / "out", load(Study, write_study(tmp_path))
-    with pytest.raises(StoreError) as refusal:
-        run_study(study, out, worker=faulty_worker(tmp_path, AT_ITERATION_2.format(fault=fault)))
+    with pytest.raises(StoreError) as refusal, faulty_ranks(AT_ITERATION_2.format(fault=fault)):
+        run_study(study, out)
     assert message in str(refusal.value)
     assert "--resume" in str(refusal.value)
     assert "\n" not in str(refusal.value)

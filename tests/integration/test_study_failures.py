@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.studies import (
-    faulty_worker,
+    faulty_ranks,
     only,
     processes_about,
     start,
@@ -37,7 +37,8 @@ if os.environ["RANK"] == "1" and "ddp" not in sys.argv[1]:
     loop.Batches.share = share
 """
     study = load(Study, write_study(tmp_path, ("[all-reduce]", "[all-reduce, ddp]")))
-    first, second = run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body))
+    with faulty_ranks(body):
+        first, second = run_study(study, tmp_path / "out")
     assert first.outcome.status is Status.FAILED
     assert first.outcome.rank == 1
     assert first.outcome.reason == "rank 1: LookupError: the moon is in the wrong phase"
@@ -130,7 +131,8 @@ if os.environ["RANK"] == "0":
 """
     text = ("hidden: 64, heads: 2", "hidden: 8192, heads: 2")
     study = load(Study, write_study(tmp_path, text))
-    result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
+    with faulty_ranks(body):
+        result = only(run_study(study, tmp_path / "out"))
     assert result.outcome.status is Status.OOM, result.outcome
     assert result.outcome.rank == 0
     memory = result.outcome.memory
@@ -158,7 +160,8 @@ if os.environ["RANK"] == "1":
 """
     study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\ntimeout: 300 s")))
     began = time.monotonic()
-    result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
+    with faulty_ranks(body):
+        result = only(run_study(study, tmp_path / "out"))
     assert time.monotonic() - began < 200  # the other was not left to its timeout
     assert (result.outcome.status, result.outcome.rank) == (Status.OOM, 1)
     assert result.outcome.memory is not None
@@ -185,7 +188,8 @@ if os.environ["RANK"] == "1":
     loop.Batches.share = share
 """
     study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\ntimeout: 20 s")))
-    result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
+    with faulty_ranks(body):
+        result = only(run_study(study, tmp_path / "out"))
     assert result.outcome.status is Status.FAILED
     assert "not finished after 20 s; rank 1 had completed 1 of 4 iterations" in (result.outcome.reason or "")
     log = (result.directory / "logs" / "rank-1.log").read_text()

@@ -11,7 +11,6 @@ import functools
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,8 +23,8 @@ import numpy as np
 import pytest
 import torch
 
+from support.forking import become_ranks
 from wirecost.launch.ports import free_port
-from wirecost.launch.processes import die_with_parent
 from wirecost.spec import DataParallel, Device, Experiment, Family, Plan, Workload, validate
 from wirecost.spec.experiment import Optimizer, Scaling
 from wirecost.spec.network import Network
@@ -222,27 +221,6 @@ def assert_same(trained: Trained, expected: Trained) -> None:
         )
 
 
-def _forked(ranks: int) -> int:
-    """Becomes rank 0 to n-1; the process that was before ends when they do, as the first that failed."""
-    children = {}
-    parent = os.getpid()
-    for rank in range(ranks):
-        if not (child := os.fork()):
-            # No rank outlives the process that the test may kill.
-            die_with_parent(parent)
-            return rank
-        children[child] = rank
-    while children:
-        child, status = os.wait()
-        if status:
-            sys.stderr.write(f"rank {children[child]} ended with {os.waitstatus_to_exitcode(status)}\n")
-            for other in children.keys() - {child}:
-                os.kill(other, signal.SIGKILL)
-            os._exit(1)
-        del children[child]
-    os._exit(0)
-
-
 class Watch:
     """One rank's engine: notes down the loss scale after each iteration, and lets an overflow happen."""
 
@@ -311,7 +289,7 @@ def _rank(folder: Path, compiler: str) -> None:
     from wirecost.train.state import full_parameters
 
     # PyTorch is loaded once, for every rank.
-    rank = _forked(int(os.environ["WORLD_SIZE"]))
+    rank = become_ranks(int(os.environ["WORLD_SIZE"]))
     torch.set_num_threads(1)
     _compile_with(compiler)
     if DEVICE is Device.CUDA:

@@ -6,8 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from support.faulty_cell import BODY
 from support.processes import of_this_worker
 from wirecost.breakdown import Breakdown
 from wirecost.study import Result, Status
@@ -59,6 +64,17 @@ def faulty_worker(folder: Path, body: str) -> list[str]:
     path = folder / "faulty.py"
     path.write_text(FAULTY.format(body=body))
     return [sys.executable, str(path)]
+
+
+@contextmanager
+def faulty_ranks(body: str) -> Iterator[None]:
+    """Lets the ranks of studies in this context run a body first. It has what `FAULTY` imports. Ranks are forked as
+    those of other studies are; `faulty_worker` starts a process for each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wirecost.study.processes.CELL", "support.faulty_cell")
+        patch.setenv(BODY, body)
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        yield
 
 
 def network_namespaces() -> set[int]:

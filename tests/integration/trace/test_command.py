@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import wirecost_here
 from support.tracefiles import make_job, write_job
 
 
@@ -32,7 +33,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 )  # fmt: skip
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, name: str, content: bytes, says: str) -> None:
     (tmp_path / name).write_bytes(content)
-    done = run(tmp_path / name)
+    done = wirecost_here("trace", tmp_path / name)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
@@ -47,7 +48,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, name: str, conten
 )  # fmt: skip
 def test_bad_options_are_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str]) -> None:
     write_job(tmp_path / "job", 2, 1)
-    done = run(*(a.format(job=tmp_path / "job") for a in arguments))
+    done = wirecost_here("trace", *(a.format(job=tmp_path / "job") for a in arguments))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from support.matrix import EPSILONS, experiment_of, factors, loss_tolerance, matrix, reference_of
-from support.pairwise import Case, pairs_of
+from support.pairwise import Case, Cover, pairs_of
 from support.parity import Trained, train_all
 
 RANKS = 4
@@ -21,7 +22,7 @@ PARTS = 2
 
 
 def test_every_pair_of_settings_is_trained_or_refused_in_one_line() -> None:
-    cover = matrix(RANKS)
+    cover = cover_of_ranks()
     for case in cover.cases:
         print("trained:", " ".join(case.values()))
     for (first, second), reason in cover.refused.items():
@@ -31,22 +32,32 @@ def test_every_pair_of_settings_is_trained_or_refused_in_one_line() -> None:
     assert len(covered) + len(cover.refused) == number_of_pairs() > 0
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[tuple[str, str], ...], Trained]:
+    """What one process makes of each case, by the settings of `reference_of`."""
+    cases = sorted({tuple(reference_of(case).items()) for case in cover_of_ranks().cases})
+    experiments = [experiment_of(dict(case), 1, iterations=ITERATIONS) for case in cases]
+    return dict(zip(cases, train_all(experiments, tmp_path_factory.mktemp("one")), strict=True))
+
+
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_pair_of_settings_trains_as_one_process_does(part: int, tmp_path: Path) -> None:
-    cases = matrix(RANKS).cases[part::PARTS]
+def test_every_pair_of_settings_trains_as_one_process_does(
+    part: int, expected: dict[tuple[tuple[str, str], ...], Trained], tmp_path: Path
+) -> None:
+    cases = sorted(cover_of_ranks().cases, key=lambda case: case["compile"])[part::PARTS]
     assert cases
-    references = [dict(r) for r in sorted({tuple(reference_of(case).items()) for case in cases})]
-    for name in ("one", "all"):
-        (tmp_path / name).mkdir()
-    alone = train_all([experiment_of(case, 1, iterations=ITERATIONS) for case in references], tmp_path / "one")
-    expected = {tuple(case.items()): trained for case, trained in zip(references, alone, strict=True)}
     trained = train_all(
-        [experiment_of(case, RANKS, iterations=ITERATIONS) for case in cases], tmp_path / "all", compiler="eager"
+        [experiment_of(case, RANKS, iterations=ITERATIONS) for case in cases], tmp_path, compiler="eager"
     )
     wrong = []
     for case, result in zip(cases, trained, strict=True):
         wrong += differences(case, result, expected[tuple(reference_of(case).items())])
     assert not wrong, "\n".join(wrong)
+
+
+@functools.cache
+def cover_of_ranks() -> Cover:
+    return matrix(RANKS)
 
 
 def number_of_pairs() -> int:

@@ -1,6 +1,10 @@
 """Runs `wirecost.megatron` on CPUs with gloo, with PyTorch's calls to CUDA replaced.
 
 Megatron-Core itself can't do this. It only shows that the arguments and the training loop are right.
+
+    python megatron_on_cpu.py SETTINGS [ITERATIONS [RANKS]]
+
+With RANKS, the process forks itself into so many ranks, so that the libraries are loaded once.
 """
 
 import os
@@ -60,6 +64,11 @@ cuda.nvtx.range_push = cuda.nvtx.range_pop = _nothing
 tensor: Any = torch.Tensor
 tensor.cuda = lambda self, *_, **__: self
 
+if len(sys.argv) > 3:
+    from support.forking import become_ranks
+
+    rank = become_ranks(int(sys.argv[3]))
+    os.environ |= {"WORLD_SIZE": sys.argv[3], "RANK": str(rank), "LOCAL_RANK": str(rank)}
 with OnCpu():
     train(settings_from(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None, backend="gloo")
 sys.stdout.write(f"rank {os.environ['RANK']} done\n")

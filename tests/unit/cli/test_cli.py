@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import wirecost_here
 from support.results import invented_store
 from wirecost.spec import Network, parse_yaml, validate
 from wirecost.spec.presets import KINDS, names
@@ -102,7 +103,7 @@ def test_a_study_that_cannot_run_is_refused_before_anything_starts(
     }
     lines[line.split(":")[0]] = line
     (tmp_path / "s.yaml").write_text("\n".join(lines.values()))
-    run = wirecost("study", "run", "s.yaml", "--out", "out", cwd=tmp_path)
+    run = wirecost_here("study", "run", "s.yaml", "--out", "out", cwd=tmp_path)
     assert run.returncode == 2, run.stderr
     assert message in run.stderr
     assert run.stderr.count("\n") == 1
@@ -110,7 +111,7 @@ def test_a_study_that_cannot_run_is_refused_before_anything_starts(
 
 
 def test_a_study_without_its_verb_is_told_the_verb() -> None:
-    run = wirecost("study", "my study\x1b.yaml")
+    run = wirecost_here("study", "my study\x1b.yaml")
     assert run.returncode == 2
     assert "wirecost study run 'my study\\x1b.yaml'" in run.stderr
 
@@ -120,7 +121,7 @@ def test_a_dry_run_checks_the_corpus_too(tmp_path: Path) -> None:
         "name: s\nworkloads: [gpt-tiny]\nfabrics: [loopback]\nplans: [all-reduce]\n"
         "scaling: [{kind: weak, micro_batch: 2}]\ndata: {corpus: nowhere.txt}\n"
     )
-    run = wirecost("study", "run", "s.yaml", "--dry-run", cwd=tmp_path)
+    run = wirecost_here("study", "run", "s.yaml", "--dry-run", cwd=tmp_path)
     assert run.returncode == 2
     assert "no such file 'nowhere.txt'" in run.stderr
 
@@ -128,15 +129,17 @@ def test_a_dry_run_checks_the_corpus_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_presets_of_a_kind_have_a_line_each(kind: str) -> None:
     for argument in (kind, KINDS[kind]):
-        lines = wirecost("presets", argument).stdout.splitlines()
+        lines = wirecost_here("presets", argument).stdout.splitlines()
         assert [line.split()[0] for line in lines] == list(names(kind))
         assert all(len(line.split(maxsplit=1)[1]) > 5 for line in lines)
 
 
 def test_lines_of_presets_hold_what_one_chooses_by() -> None:
-    assert "8 H100-SXM-80GB and 8 NICs of 400 Gb/s" in wirecost("presets", "clusters").stdout
-    assert "80 GiB of memory, 3.35 TB/s; dense TFLOP/s: 495 fp32, 989 bf16" in wirecost("presets", "gpu").stdout
-    assert "8.03 B parameters" in wirecost("presets", "workloads").stdout
+    assert "8 H100-SXM-80GB and 8 NICs of 400 Gb/s" in wirecost_here("presets", "clusters").stdout
+    assert (
+        "80 GiB of memory, 3.35 TB/s; dense TFLOP/s: 495 fp32, 989 bf16" in wirecost_here("presets", "gpu").stdout
+    )
+    assert "8.03 B parameters" in wirecost_here("presets", "workloads").stdout
 
 
 def test_presets_are_listed_and_shown_as_yaml() -> None:
@@ -154,7 +157,7 @@ def test_a_page_is_written_though_figures_cannot_be(tmp_path: Path) -> None:
     invented_store(tmp_path)
     (tmp_path / "figures").write_text("in the way")
     figures = ("--figures", str(tmp_path / "figures"))
-    run = wirecost("report", str(tmp_path), "--html", str(tmp_path / "page.html"), *figures)
+    run = wirecost_here("report", str(tmp_path), "--html", str(tmp_path / "page.html"), *figures)
     assert run.returncode == 2
     assert (tmp_path / "page.html").exists()
     assert "figures: can't be written: File exists; --figures names another folder" in run.stderr
