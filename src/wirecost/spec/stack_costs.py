@@ -216,6 +216,9 @@ class TensorParallelCosts(Costs):
     """Whether sequence parallelism is used where a plan does not say it."""
     gathers_again: bool = Field(default=False, alias="sequence_gathers_again")
     """Whether backward gathers a split linear's input again, which nothing hides."""
+    small_collectives: bool = False
+    """Whether small collectives are counted: the sum of gradients of which tensor-parallel ranks each have a part,
+    and the routing of experts. Fits of stacks that don't count them have their time in other properties."""
 
 
 class PipelineCosts(Costs):
