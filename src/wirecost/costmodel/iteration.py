@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -107,6 +107,13 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
     return held
 
 
+def _counted(shape: Shape, machine: Machine) -> Shape:
+    """Returns a shape without what only stacks with `small_collectives` count."""
+    if machine.stack.tensor_parallel.small_collectives:
+        return shape
+    return replace(shape, whole=0.0, whole_ends=0.0, repeated_ends=0.0, masked=0.0)
+
+
 def _split(parameters: Number, whole: Number, layout: Layout) -> Number:
     """Returns how many of some parameters a tensor-parallel rank has, of which every rank has `whole`."""
     return (parameters - whole) / layout.tensor + whole
@@ -150,6 +157,7 @@ def _expert_shards(layout: Layout) -> Number:
 
 def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     """Predicts one iteration for every configuration. Fields broadcast; see `wirecost.costmodel.numbers`."""
+    shape = _counted(shape, machine)
     turns: Number | None = None
     if machine.shared_cores is not None:
         shared = sharing(layout, machine.shared_cores, machine.gpus_per_node)
@@ -245,4 +253,5 @@ def held_parameters(layers: Number, shape: Shape, layout: Layout) -> HeldParamet
 
 def iterate_memory(shape: Shape, layout: Layout, machine: Machine) -> Memory:
     """Predicts the memory of the fullest rank for every configuration."""
+    shape = _counted(shape, machine)
     return memory(rank_parameters(shape, layout), rank_experts(shape, layout), shape, layout, machine)

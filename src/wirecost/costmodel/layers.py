@@ -129,7 +129,7 @@ def _head_activation_s(
     """Returns the seconds of the collectives of the output layer's input. With sequence parallelism a BERT gathers
     its whole sequences, of which each rank takes the masked tokens."""
     time = tensor.activation_s + tensor.gathered_again_s
-    if not machine.stack.tensor_parallel.small_collectives or not has(shape.masked > 0):
+    if not has(shape.masked > 0):
         return time
     masked = replace(layout, sequence_parallel=layout.sequence_parallel * 0.0)
     summed = forward_tensor(layout.micro_batch * shape.masked, members, shape, masked, machine).activation_s
@@ -161,8 +161,9 @@ def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Ma
     # tokens. Their product is column-parallel, and nothing row-parallel follows: one collective of forward and
     # backward together, whose time backward has here.
     again = again + encoder.tensor.column_s()
-    # Recomputation gathers that output once more.
-    again = again + flag(layout.recompute == RECOMPUTE_FULL) * encoder.tensor.gather_s
+    if machine.stack.tensor_parallel.small_collectives:
+        # Recomputation gathers that output once more.
+        again = again + flag(layout.recompute == RECOMPUTE_FULL) * encoder.tensor.gather_s
     communication = LayerCommunication(tensor_s, again, DECODER_COLLECTIVES)
     layer = layer_time(device, communication, shape, layout, replace(machine, host=host))
     return LayersTime(
@@ -189,7 +190,7 @@ def ends_time(layers: LayersTime, shape: Shape, layout: Layout, machine: Machine
     all-reduced as a layer's is."""
     tokens = layers.head_tokens
     summed = tokens
-    if machine.stack.tensor_parallel.small_collectives and has(shape.masked > 0):
+    if has(shape.masked > 0):
         summed = where(shape.masked > 0, layout.micro_batch * shape.masked, tokens)
     ends = EndsTime(
         embedding_s=embedding_time(layers.tokens, shape, layout, machine),

@@ -49,8 +49,8 @@ class StageTime:
 
 @dataclass(slots=True)
 class OnceTime:
-    """The work that an iteration does once, in seconds. `partial_s` is the sum over tensor-parallel ranks of gradients
-    of which each has a part, `contention_s` is the slowdown of compute by the
+    """The work that an iteration does once, in seconds. `partial_s` is the sum of the gradients of which each
+    tensor-parallel rank has a part. `contention_s` is the slowdown of compute by the
     communication that it hides, and by ZeRO-3's copies.
     """
 

@@ -17,7 +17,7 @@ class TensorTime:
     """Seconds on one rank for one micro-batch of forward; backward takes as much, and what it gathers again."""
 
     collective_s: Number  # one collective of a layer, less what is hidden
-    activation_s: Number  # one all-reduce of tokens x hidden, or with sequence parallelism what is in its place
+    activation_s: Number  # one collective of tokens x hidden at the ends of the model
     gather_s: Number = 0.0  # with sequence parallelism, one all-gather of tokens x hidden
     sum_s: Number = 0.0  # one all-reduce, or with sequence parallelism one reduce-scatter
     gathered_again_s: Number = 0.0  # one input that backward gathers a second time
@@ -68,20 +68,23 @@ def forward(tokens: Number, members: Group, shape: Shape, layout: Layout, machin
     exposed: Number = 1 - costs.overlap
     if has(layout.tensor_overlap != 0):
         exposed = where(layout.tensor_overlap != 0, 1.0, exposed)
-    return TensorTime(exposed * time + skew, time, gather, scatter, again, exposed)
+    ends = time if costs.small_collectives else whole
+    return TensorTime(exposed * time + skew, ends, gather, scatter, again, exposed)
 
 
 @dataclass(slots=True)
 class RoutingTime:
-    """Seconds of routing in a layer on one micro-batch, in the mean over layers with and without experts. `again_s`
-    is what backward takes more than forward, and `kept_s` what recomputation doesn't repeat of forward."""
+    """Seconds of routing in a layer on one micro-batch, in the mean over layers with and without experts.
+    Backward takes `again_s` more than forward, and recomputation `kept_s` less."""
 
     forward_s: Number
     again_s: Number
     kept_s: Number
 
 
-def routing(tokens: Number, tensor: TensorTime, members: Group, shape: Shape, layout: Layout, machine: Machine) -> RoutingTime:
+def routing(
+    tokens: Number, tensor: TensorTime, members: Group, shape: Shape, layout: Layout, machine: Machine
+) -> RoutingTime:
     """Returns the time of what tensor-parallel ranks send besides a mixture's activations
     (`wirecost.train.parallel.tensor.experts`).
 
@@ -89,8 +92,8 @@ def routing(tokens: Number, tensor: TensorTime, members: Group, shape: Shape, la
     routes its tokens: the weights are gathered and their gradients scattered, the choices gathered in eight bytes,
     and the loads of the experts summed where a loss balances them.
 
-    Recomputation ends with the last tensor that backward needs. A mixture's sum is behind it, unless shared experts
-    come after.
+    Recomputation ends with the last tensor that backward needs. A mixture's sum is behind it, unless shared
+    experts come after.
     """
     weights = 4 * tokens * shape.top_k
     summed = all_reduce_s(weights, members, machine)
@@ -102,7 +105,9 @@ def routing(tokens: Number, tensor: TensorTime, members: Group, shape: Shape, la
         forward = sliced * (gathered + loads)
         summed = blend(sliced, gather_s(weights, members, machine, "reduce_scatter"), summed)
     share = shape.moe_share * flag(layout.tensor > 1)
-    return RoutingTime(share * forward, share * (summed - forward), share * flag(shape.shared_experts <= 0) * tensor.sum_s)
+    return RoutingTime(
+        share * forward, share * (summed - forward), share * flag(shape.shared_experts <= 0) * tensor.sum_s
+    )
 
 
 def partial_gradients_s(parameters: Number, members: Group, layout: Layout, machine: Machine) -> Number:
