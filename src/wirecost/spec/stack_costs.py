@@ -217,8 +217,9 @@ class TensorParallelCosts(Costs):
     gathers_again: bool = Field(default=False, alias="sequence_gathers_again")
     """Whether backward gathers a split linear's input again, which nothing hides."""
     small_collectives: bool = False
-    """Whether small collectives are counted: the sum of gradients of which tensor-parallel ranks each have a part,
-    and the routing of experts. Fits of stacks that don't count them have their time in other properties."""
+    """Whether the small collectives of tensor parallelism are counted: the sum of the gradients of which each rank
+    has a part, the routing of experts, the gradients of parameters that each rank has whole, and in a BERT's head
+    those of masked tokens. Fitted stacks have their time in other properties."""
 
 
 class PipelineCosts(Costs):
