@@ -40,6 +40,7 @@ class Shape:
     used_groups: Number = 0.0  # groups of experts that a token uses at most, each on a node of its own; 0: any
     expert_parameters: Number = 0.0  # of the experts, in the mean over all layers
     head_share: Number = 1.0  # of the tokens, those that reach the vocabulary layer
+    masked: Number = 0.0  # tokens of a sequence that a BERT's output layer predicts; 0: no BERT
     decoder_layers: Number = 0.0  # with cross attention (T5)
     decoder_sequence: Number = 0.0
     decoder_layer_parameters: Number = 0.0
@@ -48,6 +49,11 @@ class Shape:
     latent_whole: Number = 0.0  # weights of latent attention that each tensor-parallel rank has
     latent_width: Number = 0.0  # features of a token between the products of latent attention
     latent_inputs: Number = 0.0  # features of a token that its heads' products read; 0: ordinary attention
+    latent_shared: Number = 0.0  # of them, those that no product reads, because all heads have them
+    whole: Number = 0.0  # parameters of a layer that each tensor-parallel rank has, besides `latent_whole`
+    whole_ends: Number = 0.0  # such parameters of the model outside of its layers
+    repeated_ends: Number = 0.0  # of them, those that every rank uses for the whole sequence
+    aux_loss: Number = 0.0  # 1 where a loss balances the experts
     window: Number = 0.0  # tokens that a token attends to in the layers with a window
     window_share: Number = 0.0  # of the layers, those with a window
     predicted: Number = 0.0  # modules of multi-token prediction, on the last stage
@@ -146,6 +152,7 @@ class HeldParameters:
     first: Number = 0.0  # of them, without a tied embedding those of the embedding's unit
     last: Number = 0.0  # and those of the output layer's unit
     experts: Number = 0.0  # of them, those of experts
+    partial: Number = 0.0  # of them, those of which a tensor-parallel rank has the gradients of its tokens only
     expert_blocks: Number = 0.0  # layers whose experts are divided among ranks
 
 

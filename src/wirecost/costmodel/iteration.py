@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class Iteration:
     straggler_s: Number
     hidden_comm_s: Number
     uneven_s: Number
+    partial_gradient_s: Number  # of `gradient_s`, the sum of what tensor-parallel ranks each have a part of
     forward_s: Number  # of one micro-batch on the busiest stage
     backward_s: Number
     ends_s: Number  # embedding and vocabulary layer of one micro-batch, forward and backward
@@ -84,17 +85,13 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
     mean = (shape.layers * shape.layer_parameters + shape.decoder_layers * shape.decoder_layer_parameters) / (
         shape.layers + shape.decoder_layers
     )
-    layer = (mean - shape.expert_parameters) / layout.tensor
+    layer = _split(mean - shape.expert_parameters, shape.whole, layout)
     # If there are several stages, the first one holds the embedding, the last the head and its copy of a tied
     # embedding.
     single = flag(layout.pipeline <= 1)
-    last = shape.other_parameters + _shared(shape) * shape.embedding_parameters
-    ends = blend(
-        single,
-        shape.embedding_parameters + shape.other_parameters,
-        np.maximum(shape.embedding_parameters, last),
-    )
-    ends = ends / layout.tensor
+    other = _split(shape.other_parameters, shape.whole_ends, layout)
+    embedding = shape.embedding_parameters / layout.tensor
+    ends = blend(single, embedding + other, np.maximum(embedding, other + _shared(shape) * embedding))
     shorter = ends_are_shorter(shape.layers + shape.decoder_layers, layout, shape.predicted)
     if has(shorter):
         # First and last stage have one layer less than the others.
@@ -108,6 +105,18 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
         module = shape.module_parameters - shape.module_experts
         held = held + _further_modules(shape, layout) * module / layout.tensor
     return held
+
+
+def _counted(shape: Shape, machine: Machine) -> Shape:
+    """Returns a shape without what only stacks with `small_collectives` count."""
+    if machine.stack.tensor_parallel.small_collectives:
+        return shape
+    return replace(shape, whole=0.0, whole_ends=0.0, repeated_ends=0.0, masked=0.0)
+
+
+def _split(parameters: Number, whole: Number, layout: Layout) -> Number:
+    """Returns how many of some parameters a tensor-parallel rank has, of which every rank has `whole`."""
+    return (parameters - whole) / layout.tensor + whole
 
 
 def _further_modules(shape: Shape, layout: Layout) -> Number:
@@ -148,6 +157,7 @@ def _expert_shards(layout: Layout) -> Number:
 
 def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     """Predicts one iteration for every configuration. Fields broadcast; see `wirecost.costmodel.numbers`."""
+    shape = _counted(shape, machine)
     turns: Number | None = None
     if machine.shared_cores is not None:
         shared = sharing(layout, machine.shared_cores, machine.gpus_per_node)
@@ -168,7 +178,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         pipeline.bubble_s = bubble_s(pipeline.busy_s, pipeline.bubble_s, turns)
     stage = stage_time(layers, ends, pipeline, shape, layout, machine)
     parameters = held_parameters(pipeline.layers_of_stage, shape, layout)
-    once = once_time(stage, parameters, work.last_s, layout, machine)
+    once = once_time(stage, parameters, work.last_s, layers.members, layout, machine)
     lag = lag_time(stage, pipeline, layout, machine)
     total_s = _device_s(pipeline, once, lag)
     waits = launch_waits(total_s, once, stage, layout, machine)
@@ -182,6 +192,7 @@ def _device_s(pipeline: PipelineTime, once: OnceTime, lag: LagTime) -> Number:
         + pipeline.bubble_s
         + pipeline.transfer_s
         + once.data.gradient_s
+        + once.partial_s
         + once.data.parameter_s
         + once.contention_s
         + once.tied_s
@@ -208,7 +219,7 @@ def _assembled(device_s: Number, stages: Stages, layout: Layout) -> Iteration:
         tensor_s=stage.communication_s - stage.context_expert_s + waits.tensor_s + in_tensor * others,
         context_expert_s=stage.context_expert_s,
         pipeline_s=pipeline.transfer_s + waits.transfer_s + in_pipeline * others,
-        gradient_s=once.data.gradient_s + (1 - in_tensor - in_pipeline) * others,
+        gradient_s=once.data.gradient_s + once.partial_s + (1 - in_tensor - in_pipeline) * others,
         parameter_s=once.data.parameter_s + waits.gather_s,
         embedding_sync_s=once.tied_s,
         optimizer_s=once.optimizer_s,
@@ -216,6 +227,7 @@ def _assembled(device_s: Number, stages: Stages, layout: Layout) -> Iteration:
         straggler_s=lag.straggler_s,
         hidden_comm_s=once.hidden_s,
         uneven_s=pipeline.uneven_s,
+        partial_gradient_s=once.partial_s,
         forward_s=stage.forward_s,
         backward_s=stage.backward_s,
         ends_s=stage.ends_s,
@@ -225,18 +237,21 @@ def _assembled(device_s: Number, stages: Stages, layout: Layout) -> Iteration:
 
 def held_parameters(layers: Number, shape: Shape, layout: Layout) -> HeldParameters:
     """Returns the parameters of the fullest rank, which has `layers` layers."""
+    other = _split(shape.other_parameters, shape.whole_ends, layout)
     return HeldParameters(
         total=rank_parameters(shape, layout),
         layers=layers,
         tied=_shared(shape) * shape.embedding_parameters / layout.tensor,
-        root=shape.tied * (shape.embedding_parameters + shape.other_parameters) / layout.tensor,
+        root=shape.tied * (shape.embedding_parameters / layout.tensor + other),
         first=(1 - shape.tied) * shape.embedding_parameters / layout.tensor,
-        last=(1 - shape.tied) * shape.other_parameters / layout.tensor,
+        last=(1 - shape.tied) * other,
         experts=rank_experts(shape, layout),
         expert_blocks=expert_blocks(layers, shape, layout),
+        partial=layers * (shape.whole + shape.latent_whole) + shape.whole_ends - shape.repeated_ends,
     )
 
 
 def iterate_memory(shape: Shape, layout: Layout, machine: Machine) -> Memory:
     """Predicts the memory of the fullest rank for every configuration."""
+    shape = _counted(shape, machine)
     return memory(rank_parameters(shape, layout), rank_experts(shape, layout), shape, layout, machine)

@@ -19,9 +19,9 @@ from wirecost.costmodel.compute import (
 from wirecost.costmodel.experts import context_forward_s, expert_forward_s
 from wirecost.costmodel.flops import layer_work
 from wirecost.costmodel.host_launch import DECODER_COLLECTIVES, encoder_collectives, with_decoder_layers
-from wirecost.costmodel.inputs import Layout, Machine, Shape
-from wirecost.costmodel.numbers import Number, has, where
-from wirecost.costmodel.tensor import TensorTime, tensor_group, under_products_s, vocabulary_s
+from wirecost.costmodel.inputs import RECOMPUTE_FULL, Layout, Machine, Shape
+from wirecost.costmodel.numbers import Number, flag, has, where
+from wirecost.costmodel.tensor import TensorTime, routing, tensor_group, under_products_s, vocabulary_s
 from wirecost.costmodel.tensor import forward as forward_tensor
 
 
@@ -84,11 +84,21 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
         exchange = where(layout.dualpipe > 0, exposed, exchange)
     context_expert = context_expert + exchange
     again = tensor.again_s(collectives, shape)
+    if machine.stack.tensor_parallel.small_collectives and has((shape.moe_share > 0) & (layout.tensor > 1)):
+        route = routing(tokens, tensor, members, shape, layout, machine)
+        tensor_s = tensor_s + route.forward_s
+        again = again + route.again_s - flag(layout.recompute == RECOMPUTE_FULL) * route.kept_s
     if has(shape.latent_inputs > 0):
         # The products that narrow the input of latent attention aren't split: the collectives are those of what
         # they return, in place of the layer's input.
         narrow = forward_tensor(tokens, members, replace(shape, hidden=shape.latent_inputs), layout, machine)
-        again = again + where(shape.latent_inputs > 0, narrow.column_s() - tensor.column_s(), 0.0)
+        more = narrow.column_s() - tensor.column_s()
+        if machine.stack.tensor_parallel.small_collectives:
+            # Backward gathers what all heads have no second time.
+            shared = replace(shape, hidden=shape.latent_shared)
+            more = more - forward_tensor(tokens, members, shared, layout, machine).gathered_again_s
+            more = more + flag(layout.recompute == RECOMPUTE_FULL) * (narrow.gather_s - tensor.gather_s)
+        again = again + where(shape.latent_inputs > 0, more, 0.0)
     if has(layout.tensor_overlap > 0):
         tensor_s, again = _under_products(tensor_s, again, device, layout)
     both = tensor_s + context_expert
@@ -106,11 +116,24 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
         embedding_s=tensor.activation_s,
         tokens=tokens,
         head_tokens=tokens * shape.head_share,
-        head_activation_s=tensor.activation_s + tensor.gathered_again_s,
+        head_activation_s=_head_activation_s(tensor, members, shape, layout, machine),
         # Attention itself has no weights.
         weight_s=shape.layers * layout.trained * (device.forward_s - device.attention_core_s),
     )
     return _with_decoder(encoder, shape, layout, machine) if has(shape.decoder_layers > 0) else encoder
+
+
+def _head_activation_s(
+    tensor: TensorTime, members: Group, shape: Shape, layout: Layout, machine: Machine
+) -> Number:
+    """Returns the seconds of the collectives of the output layer's input. With sequence parallelism a BERT gathers
+    its whole sequences, of which each rank takes the masked tokens."""
+    time = tensor.activation_s + tensor.gathered_again_s
+    if not has(shape.masked > 0):
+        return time
+    masked = replace(layout, sequence_parallel=layout.sequence_parallel * 0.0)
+    summed = forward_tensor(layout.micro_batch * shape.masked, members, shape, masked, machine).activation_s
+    return where(shape.masked > 0, tensor.gather_s + summed, time)
 
 
 def _under_products(
@@ -138,6 +161,9 @@ def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Ma
     # tokens. Their product is column-parallel, and nothing row-parallel follows: one collective of forward and
     # backward together, whose time backward has here.
     again = again + encoder.tensor.column_s()
+    if machine.stack.tensor_parallel.small_collectives:
+        # Recomputation gathers that output once more.
+        again = again + flag(layout.recompute == RECOMPUTE_FULL) * encoder.tensor.gather_s
     communication = LayerCommunication(tensor_s, again, DECODER_COLLECTIVES)
     layer = layer_time(device, communication, shape, layout, replace(machine, host=host))
     return LayersTime(
@@ -162,12 +188,15 @@ def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Ma
 def ends_time(layers: LayersTime, shape: Shape, layout: Layout, machine: Machine) -> EndsTime:
     """Returns the time of embedding and vocabulary layer. The vocabulary-parallel embedding's output is
     all-reduced as a layer's is."""
-    tokens, activation_s = layers.head_tokens, layers.head_activation_s
+    tokens = layers.head_tokens
+    summed = tokens
+    if has(shape.masked > 0):
+        summed = where(shape.masked > 0, layout.micro_batch * shape.masked, tokens)
     ends = EndsTime(
         embedding_s=embedding_time(layers.tokens, shape, layout, machine),
         embedding_comm_s=layers.embedding_s,
         vocabulary_s=vocabulary_time(tokens, shape, layout, machine),
-        vocabulary_comm_s=vocabulary_s(tokens, activation_s, layers.members, layout, machine),
+        vocabulary_comm_s=vocabulary_s(summed, layers.head_activation_s, layers.members, layout, machine),
     )
     return _with_modules(ends, layers, shape, layout, machine) if has(shape.predicted > 0) else ends
 

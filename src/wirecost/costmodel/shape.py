@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from wirecost.costmodel.inputs import Shape
 from wirecost.spec import Family, Workload
-from wirecost.spec.parameters import count
+from wirecost.spec.parameters import count, whole_parameters
 from wirecost.spec.workload import LatentAttention
+
+MASKED_SHARE = 0.15
+"""The share of a sequence's tokens that BERT predicts (Devlin et al. 2018, arXiv:1810.04805, section 3.1)."""
 
 
 def shape_of(workload: Workload) -> Shape:
@@ -25,6 +28,7 @@ def shape_of(workload: Workload) -> Shape:
     experts_share = (workload.layers - workload.dense_mlp_layers) / workload.layers if moe else 0.0
     # The parameters of the layers without experts are counted as a difference to the others.
     dense_difference = parts.dense_difference
+    whole = whole_parameters(workload)
     return Shape(
         layers=float(workload.layers),
         hidden=float(workload.hidden),
@@ -48,6 +52,9 @@ def shape_of(workload: Workload) -> Shape:
         capacity=float(min(moe.capacity_factor or 0.0, moe.experts / moe.top_k) if moe else 0.0),
         learned_routing=float(moe is not None and moe.routing == "learned"),
         used_groups=float(moe.top_k_groups if moe and moe.groups > moe.top_k_groups else 0),
+        masked=float(
+            max(1, round(MASKED_SHARE * workload.sequence_length)) if workload.family is Family.BERT else 0
+        ),
         expert_parameters=experts_share * parts.experts_of_layer,
         decoder_layers=float(workload.decoder_layers or 0),
         decoder_sequence=float(workload.decoder_sequence) if workload.family is Family.T5 else 0.0,
@@ -57,6 +64,11 @@ def shape_of(workload: Workload) -> Shape:
         latent_whole=latent.whole,
         latent_width=latent.width,
         latent_inputs=latent.inputs,
+        latent_shared=latent.shared,
+        whole=whole.layers / (workload.layers + (workload.decoder_layers or 0)),
+        whole_ends=float(whole.ends),
+        repeated_ends=float(whole.repeated_ends),
+        aux_loss=float(moe is not None and moe.aux_loss > 0),
         window=float(window),
         window_share=windowed / workload.layers,
         predicted=float(workload.multi_token_prediction),
@@ -68,13 +80,14 @@ def shape_of(workload: Workload) -> Shape:
 @dataclass(frozen=True)
 class _Latent:
     """Sizes of latent attention: weights that tensor parallelism splits and that it doesn't, features of a token
-    between the products and those that the products of its heads read, and the mean size of a head's keys and
-    values. 0 for ordinary attention."""
+    between the products, those that its heads read and those of them that all heads share, and the mean size of a
+    head's keys and values. 0 for ordinary attention."""
 
     split: float = 0.0
     whole: float = 0.0
     width: float = 0.0
     inputs: float = 0.0
+    shared: float = 0.0
     head_width: float = 0.0
 
 
@@ -97,4 +110,5 @@ def _latent(hidden: int, heads: int, sizes: LatentAttention) -> _Latent:
     output = heads * sizes.value_head_dim * hidden
     inputs = (sizes.q_rank or hidden) + sizes.kv_rank + sizes.rope_head_dim
     head_width = (query_head + sizes.value_head_dim) / 2
-    return _Latent(float(up + output), float(down), float(width), float(inputs), head_width)
+    shared = float(sizes.rope_head_dim)
+    return _Latent(float(up + output), float(down), float(width), float(inputs), shared, head_width)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wirecost.costmodel.collectives import Group
 from wirecost.costmodel.dataparallel import Cover, DataParallelTime, data_parallel, gradient_bytes
 from wirecost.costmodel.host_jitter import slowest
 from wirecost.costmodel.host_launch import (
@@ -27,6 +28,7 @@ from wirecost.costmodel.numbers import Number, blend, flag, has
 from wirecost.costmodel.optimizer import compression_s, optimizer_s
 from wirecost.costmodel.pipeline import PipelineTime, tied_embedding_s
 from wirecost.costmodel.sharding import expert_blocks
+from wirecost.costmodel.tensor import partial_gradients_s
 from wirecost.spec import Stack
 
 
@@ -47,11 +49,13 @@ class StageTime:
 
 @dataclass(slots=True)
 class OnceTime:
-    """The work that an iteration does once, in seconds. `contention_s` is the slowdown of compute by the
+    """The work that an iteration does once, in seconds. `partial_s` is the sum of the gradients of which each
+    tensor-parallel rank has a part. `contention_s` is the slowdown of compute by the
     communication that it hides, and by ZeRO-3's copies.
     """
 
     data: DataParallelTime
+    partial_s: Number
     hidden_s: Number
     contention_s: Number
     tied_s: Number
@@ -115,10 +119,10 @@ def _stage_launches(share: Number, layers: Number, shape: Shape, layout: Layout,
 
 
 def once_time(
-    stage: StageTime, parameters: HeldParameters, last_s: Number, layout: Layout, machine: Machine
+    stage: StageTime, parameters: HeldParameters, last_s: Number, tensor: Group, layout: Layout, machine: Machine
 ) -> OnceTime:
     """Returns what an iteration does once: gradients and parameters of `parameters`, and the optimizer. `last_s`
-    is what the last stage does besides its layers."""
+    is what the last stage does besides its layers, `tensor` the tensor-parallel group."""
     # If stages are interleaved, the gradients of a chunk are complete while p micro-batches of the other chunks
     # are left, and its parameters are needed that much later (arXiv:2104.04473, figure 4).
     p, v = layout.pipeline, layout.virtual
@@ -132,8 +136,12 @@ def once_time(
         memory = machine.memory_Bps * machine.memory_efficiency
         copies = layout.accumulation * parameters.total * copied / memory
         contention = contention + flag((layout.sharding > 2) & (layout.data * layout.context > 1)) * copies
+    partial: Number = parameters.total * 0.0
+    if machine.stack.tensor_parallel.small_collectives:
+        partial = partial_gradients_s(parameters.partial, tensor, layout, machine)
     return OnceTime(
         data=data,
+        partial_s=partial,
         hidden_s=hidden,
         contention_s=contention,
         tied_s=tied_embedding_s(parameters.tied, layout, gradient_bytes(layout, machine), machine),
@@ -159,5 +167,5 @@ def lag_time(stage: StageTime, pipeline: PipelineTime, layout: Layout, machine: 
 
 def launch_waits(total_s: Number, once: OnceTime, stage: StageTime, layout: Layout, machine: Machine) -> Waits:
     """Returns what the device waits for its host to launch an iteration of `total_s`."""
-    waited = once.data.gradient_s + once.data.parameter_s + once.tied_s
+    waited = once.data.gradient_s + once.partial_s + once.data.parameter_s + once.tied_s
     return host_wait_s(total_s, waited, stage.launches, layout, machine)

@@ -158,7 +158,8 @@ def _collectives(modelled: Modelled) -> list[Collective]:
         ("tensor parallel", "tensor", times.tensor_s, layout.tensor),
         ("context and expert parallel", "context", times.context_expert_s, layout.context),
         ("pipeline send/recv", "pipeline", times.pipeline_s, layout.pipeline),
-        ("gradients", "data", times.gradient_s + times.hidden_comm_s, data.size),
+        ("gradients", "data", times.gradient_s - times.partial_gradient_s + times.hidden_comm_s, data.size),
+        ("partial gradients", "tensor", times.partial_gradient_s, layout.tensor),
         ("parameters", "data", times.parameter_s, data.size),
         ("tied embedding", "embedding", times.embedding_sync_s, 2.0),
     )

@@ -101,3 +101,35 @@ def _mlps(workload: Workload) -> tuple[int, int]:
     each = mlp_parameters(workload, moe.expert_ffn_hidden or workload.ffn)
     router = workload.hidden * moe.experts
     return (moe.experts + moe.shared_experts) * each + router, moe.experts * each
+
+
+@dataclass(frozen=True)
+class WholeParameters:
+    """The parameters that tensor parallelism doesn't split, besides the products of latent attention: norms,
+    positions, biases of row-parallel linears, routers."""
+
+    layers: int  # of all layers
+    ends: int  # outside of layers
+    repeated_ends: int  # of `ends`, BERT's head, which every rank computes for the whole sequence
+
+
+def whole_parameters(workload: Workload) -> WholeParameters:
+    """Returns the parameters that tensor parallelism doesn't split."""
+    h, norm, decoders = workload.hidden, _norm(workload), workload.decoder_layers or 0
+    count_of_layers = workload.layers + decoders
+    layers = count_of_layers * 2 * norm + decoders * norm
+    if workload.biases:
+        layers += (2 * count_of_layers + decoders) * h
+    if latent := workload.latent_attention:
+        layers += count_of_layers * (latent.kv_rank + (latent.q_rank or 0))  # the norms of its narrow vectors
+    if moe := workload.mixture_of_experts:
+        layers += (workload.layers - workload.dense_mlp_layers) * moe.experts * h
+    ends, repeated = norm, 0
+    if workload.positions == "learned":
+        ends += max(workload.sequence_length, workload.decoder_sequence_length or 0) * h
+    if workload.family is Family.T5:
+        ends += norm
+    if workload.family is Family.BERT:
+        repeated = 2 * (h * h + h) + norm + 2 * h + 2
+        ends += 2 * h + repeated
+    return WholeParameters(layers, ends, repeated)

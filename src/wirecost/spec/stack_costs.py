@@ -216,6 +216,10 @@ class TensorParallelCosts(Costs):
     """Whether sequence parallelism is used where a plan does not say it."""
     gathers_again: bool = Field(default=False, alias="sequence_gathers_again")
     """Whether backward gathers a split linear's input again, which nothing hides."""
+    small_collectives: bool = False
+    """Whether the small collectives of tensor parallelism are counted: the sum of the gradients of which each rank
+    has a part, the routing of experts, the gradients of parameters that each rank has whole, and in a BERT's head
+    those of masked tokens. Fitted stacks have their time in other properties."""
 
 
 class PipelineCosts(Costs):

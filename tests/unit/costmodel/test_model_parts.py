@@ -58,6 +58,10 @@ def test_tensor_parallelism_splits_heads_but_not_the_vectors_of_low_rank() -> No
     whole, quarter = (float(rank_parameters(shape, layout_of(each))) for each in (alone, split))
     replicated = float(shape.layers * shape.latent_whole)
     assert replicated == 27 * 2048 * (512 + 64)
+    # The norms of layers, narrow vectors and the output, and the routers of 64 experts.
+    norms_and_routers = float(shape.layers * shape.whole + shape.whole_ends)
+    assert norms_and_routers == 27 * (2 * 2048 + 512) + 2048 + 26 * 64 * 2048
+    replicated += norms_and_routers
     assert quarter == pytest.approx((whole - replicated) / 4 + replicated)
     layout = layout_of(split)
     plain = layer_work(shape, layout, sequence=2048.0).matrix_flops

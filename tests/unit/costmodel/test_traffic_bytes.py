@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from support.parity import LLAMA, NETWORK, WORKLOADS
-from support.traffic import data_parallel, tensor_parallel
+from support.traffic import data_parallel, partial_gradients, tensor_parallel
 from wirecost.collectives.traffic import ring_bytes_sent
 from wirecost.costmodel.gradient_traffic import matrices, powersgd_bytes
 from wirecost.costmodel.inputs import Layout, LinkCosts, Machine
@@ -21,7 +21,7 @@ from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.pipeline import tied_embedding_s, transfer_s
 from wirecost.costmodel.setup import layout_of, setup
 from wirecost.costmodel.shape import shape_of
-from wirecost.spec import Cluster, Experiment, Family, Link, Plan, Precision, Workload, gpu, stack_named, validate
+from wirecost.spec import Cluster, Experiment, Link, Plan, Precision, Workload, gpu, stack_named, validate
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.parameters import count
 from wirecost.spec.presets import named
@@ -116,7 +116,7 @@ def test_data_parallelism(run: Experiment) -> None:
     assert charged == pytest.approx(sent, rel=1e-9), run.plan
 
 
-@pytest.mark.parametrize("workload", [TINY, LLAMA, WORKLOADS[Family.T5]], ids=lambda w: w.name)
+@pytest.mark.parametrize("workload", [TINY, LLAMA, *WORKLOADS.values()], ids=lambda w: w.name)
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_parallelism(workload: Workload, sequence_parallel: bool) -> None:
     run = case(workload, tensor_parallel=2, sequence_parallel=sequence_parallel)
@@ -125,17 +125,31 @@ def test_tensor_parallelism(workload: Workload, sequence_parallel: bool) -> None
     calls = tensor_parallel(workload, run.plan, micro_batch=MICRO_BATCH, micro_batches=run.accumulation)
     sent = sum(n * ring_bytes_sent(op, size, ranks) for (op, _, ranks, size), n in calls.items())
     assert float(times.tensor_s) == pytest.approx(sent, rel=1e-9)
+    partial = 4 * partial_gradients(workload) if sequence_parallel else 0  # two ranks send as many bytes each
+    assert float(times.gradient_s) == float(times.partial_gradient_s) == pytest.approx(partial, rel=1e-9)
+
+
+@pytest.mark.parametrize("workload", [TINY, LLAMA, *WORKLOADS.values()], ids=lambda w: w.name)
+def test_fitted_stacks_count_no_small_collectives(workload: Workload) -> None:
+    run = case(workload, tensor_parallel=2, sequence_parallel=True)
+    layout, machine = one_byte_a_second(run)
+    costs = machine.stack.tensor_parallel.model_copy(update={"small_collectives": False})
+    machine = replace(machine, stack=machine.stack.model_copy(update={"tensor_parallel": costs}))
+    times = iterate(shape_of(workload), layout, machine)
+    assert float(times.partial_gradient_s) == 0
+    assert float(times.rank_parameters) == pytest.approx(count(workload).total / 2)
 
 
 @pytest.mark.parametrize(
     ("changes", "features"),
     [
-        # After attention and after the MLP, and the gradients of their inputs; after shared experts as well.
-        ({"mixture_of_experts": {"experts": 4, "top_k": 2}}, 4 * LLAMA.hidden),
-        ({"mixture_of_experts": {"experts": 4, "top_k": 2, "shared_experts": 1}}, 6 * LLAMA.hidden),
+        # After attention and after the MLP, and the gradients of their inputs; after shared experts as well. The
+        # gradients of the weights of a token's experts are two.
+        ({"mixture_of_experts": {"experts": 4, "top_k": 2}}, 4 * LLAMA.hidden + 2),
+        ({"mixture_of_experts": {"experts": 4, "top_k": 2, "shared_experts": 1}}, 6 * LLAMA.hidden + 2),
         (
             {"mixture_of_experts": {"experts": 4, "top_k": 2, "shared_experts": 2, "dense_layers": 1}},
-            5 * LLAMA.hidden,  # in the mean over a layer with and one without experts
+            5 * LLAMA.hidden + 1,  # in the mean over a layer with and one without experts
         ),
         # The gradients of what is narrowed, in place of those of attention's input.
         ({"kv_heads": None, "latent_attention": LATENT}, 3 * LLAMA.hidden + 20 + 12 + 4),
