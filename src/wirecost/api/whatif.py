@@ -14,13 +14,13 @@ from wirecost.units import parse_rate_bps, parse_time_s
 from wirecost.whatif.answer import answers
 from wirecost.whatif.job import Job
 from wirecost.whatif.question import Question
-from wirecost.whatif.reading import read_ranks
 from wirecost.whatif.study_cells import (
     is_study,
     measured_answers,
     others,
     profiled_experiment,
     read_cell,
+    read_named,
     recorded_on,
     step_time_ns,
     study_networks,
@@ -101,7 +101,7 @@ def what_if(
         return study_view(Path(named[0]), experiment, question, networks, (given_ns, folder))
     if experiment is not None:
         raise WirecostError("--experiment names an experiment of a study: give the folder of its results alone")
-    job = Job(read_ranks([os.fspath(p) for p in named], ranks=ranks), step_time_ns=given_ns, calibration=folder)
+    job = Job(read_named([os.fspath(p) for p in named], ranks), step_time_ns=given_ns, calibration=folder)
     nothing = question == Question()
     questions = [] if nothing else [*question.each(), *(replace(question, network=n) for n in networks[1:])]
     view = WhatIfView(answers(job, questions))

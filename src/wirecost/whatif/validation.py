@@ -147,7 +147,8 @@ def validate_replays(folder: Path, calibration: Path | None = None) -> ReplayVal
         try:
             rows += _from(folder, base, left_out, calibration)
         except WirecostError as error:
-            left_out.append((name, f"its traces can't be replayed: {error}"))
+            reason = str(error).removeprefix(f"{base.directory}: ")  # the same for other experiments
+            left_out.append((name, f"its traces can't be replayed: {reason}"))
     if not rows:
         reasons = "; ".join(dict.fromkeys(reason for _, reason in left_out))
         raise WirecostError(
