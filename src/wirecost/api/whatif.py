@@ -24,6 +24,7 @@ from wirecost.whatif.study_cells import (
     recorded_on,
     step_time_ns,
     study_networks,
+    unknown_networks,
 )
 from wirecost.whatif.sweep import sweep as sweep_bandwidth
 
@@ -128,15 +129,22 @@ def study_view(
     """
     base = profiled_experiment(folder, experiment)
     step_time, calibration = basis
+    known = study_networks(folder, base.experiment, calibration)
     job = Job(
         read_cell(base.directory, base.experiment.ranks),
         step_time_ns=step_time or step_time_ns(base),
         calibration=calibration,
-        networks=study_networks(folder, base.experiment, calibration),
+        networks=known,
         recorded_on=recorded_on(base.experiment),
     )
     if replace(question, network=None) == Question():
         questions = others(folder, base, networks)
+        if not networks and (unknown := unknown_networks(questions, known)):
+            answerable = [q.network for q in questions if q.network in known]
+            raise WirecostError(
+                f"{base.directory}: no benchmark and no nominal rate tells what {', '.join(unknown)} would do to "
+                f"it; ask with {f'--network {answerable[0]}' if answerable else '--bandwidth RATE'}"
+            )
     else:
         questions = [replace(question, network=name) for name in networks] or [question]
     measured_ms = measured_answers(folder, base)

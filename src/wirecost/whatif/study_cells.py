@@ -148,6 +148,14 @@ def study_networks(folder: Path, base: AnyExperiment, calibration: Path | None =
     return found
 
 
+def unknown_networks(questions: Iterable[Question], networks: Mapping[str, NetworkModel]) -> list[str]:
+    """Returns the networks that are asked about and of which nothing is known. An experiment on one host sends
+    nothing over an emulated network, whose nominal rate then tells nothing.
+    """
+    names = [q.network for q in questions if q.network is not None and q.network not in networks]
+    return list(dict.fromkeys(names))
+
+
 def network_of(
     store: Store, experiment: AnyExperiment, calibrated: Mapping[str, NetworkModel] = {}
 ) -> NetworkModel | None:
