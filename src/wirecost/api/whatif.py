@@ -14,16 +14,17 @@ from wirecost.units import parse_rate_bps, parse_time_s
 from wirecost.whatif.answer import answers
 from wirecost.whatif.job import Job
 from wirecost.whatif.question import Question
-from wirecost.whatif.reading import read_ranks
 from wirecost.whatif.study_cells import (
     is_study,
     measured_answers,
     others,
     profiled_experiment,
     read_cell,
+    read_named,
     recorded_on,
     step_time_ns,
     study_networks,
+    unknown_networks,
 )
 from wirecost.whatif.sweep import sweep as sweep_bandwidth
 
@@ -101,7 +102,7 @@ def what_if(
         return study_view(Path(named[0]), experiment, question, networks, (given_ns, folder))
     if experiment is not None:
         raise WirecostError("--experiment names an experiment of a study: give the folder of its results alone")
-    job = Job(read_ranks([os.fspath(p) for p in named], ranks=ranks), step_time_ns=given_ns, calibration=folder)
+    job = Job(read_named([os.fspath(p) for p in named], ranks), step_time_ns=given_ns, calibration=folder)
     nothing = question == Question()
     questions = [] if nothing else [*question.each(), *(replace(question, network=n) for n in networks[1:])]
     view = WhatIfView(answers(job, questions))
@@ -128,15 +129,22 @@ def study_view(
     """
     base = profiled_experiment(folder, experiment)
     step_time, calibration = basis
+    known = study_networks(folder, base.experiment, calibration)
     job = Job(
         read_cell(base.directory, base.experiment.ranks),
         step_time_ns=step_time or step_time_ns(base),
         calibration=calibration,
-        networks=study_networks(folder, base.experiment, calibration),
+        networks=known,
         recorded_on=recorded_on(base.experiment),
     )
     if replace(question, network=None) == Question():
         questions = others(folder, base, networks)
+        if not networks and (unknown := unknown_networks(questions, known)):
+            answerable = [q.network for q in questions if q.network in known]
+            raise WirecostError(
+                f"{base.directory}: no benchmark and no nominal rate tells what {', '.join(unknown)} would do to "
+                f"it; ask with {f'--network {answerable[0]}' if answerable else '--bandwidth RATE'}"
+            )
     else:
         questions = [replace(question, network=name) for name in networks] or [question]
     measured_ms = measured_answers(folder, base)

@@ -138,7 +138,9 @@ def run(
     )  # fmt: skip
     _check(launching, interface, device)
     here = launcher == "local"
-    names = [name.strip() for name in (networks or (EMULATED if here else "native")).split(",")]
+    if networks is None:
+        networks = EMULATED if here else "native"
+    names = [name.strip() for name in networks.split(",")]
     if hosts is None and resume and here and out is not None:
         hosts = earlier_hosts(Store(out), names)
     study = job_study(

@@ -106,12 +106,13 @@ def _read(path: Path) -> RankSteps | None:
 
 
 def sharing_a_gpu(recordings: Sequence[RankSteps]) -> list[int]:
-    """Returns the ranks that have a GPU in common with another one."""
-    by_gpu: defaultdict[str, list[int]] = defaultdict(list)
+    """Returns the ranks that have a GPU in common with another one. Several recordings of one rank, as of a
+    process and its child, share nothing with another rank."""
+    by_gpu: defaultdict[str, set[int]] = defaultdict(set)
     for recording in recordings:
         if recording.gpu is not None:
-            by_gpu[recording.gpu].append(recording.rank)
-    return sorted(rank for ranks in by_gpu.values() if len(ranks) > 1 for rank in ranks)
+            by_gpu[recording.gpu].add(recording.rank)
+    return sorted({rank for ranks in by_gpu.values() if len(ranks) > 1 for rank in ranks})
 
 
 def as_samples(steps: RankSteps, warmup: int, iterations: int) -> list[dict[str, Any]]:

@@ -58,8 +58,14 @@ def predict_study(
     stated rate less protocol overhead is used, with a warning. One rank needs no network.
 
     Raises:
-        SpecError: if every rule of scaling is `max-batch`, whose batches are found by running.
+        SpecError: if every workload is a command, or every rule of scaling `max-batch`, whose batches are found by
+            running.
     """
+    if not study.models:
+        raise SpecError(
+            f"{study.name}: has commands only, and only models are predicted before they run; run it with "
+            "profiled iterations, and ask its traces with `wirecost whatif`"
+        )
     experiments = study.model_experiments()
     if study.batch_searches() and not experiments:
         raise SpecError(

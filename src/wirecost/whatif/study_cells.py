@@ -8,7 +8,7 @@ the network or in the size of DistributedDataParallel's buckets only.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from wirecost.study import Store
 from wirecost.study.networks import Site, read_benchmark
 from wirecost.study.result import Result, read_result
 from wirecost.study.store import StoreError
+from wirecost.trace.read import find_files
 from wirecost.whatif.benchmark_network import benchmark_network
 from wirecost.whatif.named_network import calibrated_networks
 from wirecost.whatif.network import NetworkModel, StatedNetwork, stated_network
@@ -48,15 +49,33 @@ def read_cell(directory: Path, ranks: int) -> list[RankRecord]:
     Raises:
         WirecostError: if one is missing or can't be replayed, or ranks shared a GPU.
     """
+    _check_gpus(directory)
+    files = traces_of(directory, ranks)
+    if not files:
+        raise WirecostError(f"{directory}: holds no traces of its {ranks} ranks: run the study with --profile")
+    return read_ranks(files, ranks=[f"{path.name}={rank}" for rank, path in enumerate(files)])
+
+
+def read_named(paths: Sequence[str], ranks: Iterable[str] = ()) -> list[RankRecord]:
+    """Returns traces that are named one by one or by their folder, which may be that of an experiment.
+
+    Raises:
+        WirecostError: see `read_ranks`, or if ranks of the experiment shared a GPU.
+    """
+    folders = {path.resolve().parent for path in find_files(list(paths))}
+    for folder in sorted(folders):
+        if folder.name == "traces":
+            _check_gpus(folder.parent)
+    return read_ranks(paths, ranks=ranks)
+
+
+def _check_gpus(directory: Path) -> None:
+    """Raises WirecostError if ranks of an experiment shared a GPU."""
     if sharing := sharing_a_gpu(read_steps(directory)):
         raise WirecostError(
             f"{directory}: {len(sharing)} ranks shared a GPU, so the traces don't tell how long they compute with "
             "a GPU each: run the job with as many GPUs as ranks"
         )
-    files = traces_of(directory, ranks)
-    if not files:
-        raise WirecostError(f"{directory}: holds no traces of its {ranks} ranks: run the study with --profile")
-    return read_ranks(files, ranks=[f"{path.name}={rank}" for rank, path in enumerate(files)])
 
 
 def profiled_experiment(folder: Path, name: str | None) -> Result:
@@ -127,6 +146,14 @@ def study_networks(folder: Path, base: AnyExperiment, calibration: Path | None =
             if model is not None:
                 found[experiment.network.name] = model
     return found
+
+
+def unknown_networks(questions: Iterable[Question], networks: Mapping[str, NetworkModel]) -> list[str]:
+    """Returns the networks that are asked about and of which nothing is known. An experiment on one host sends
+    nothing over an emulated network, whose nominal rate then tells nothing.
+    """
+    names = [q.network for q in questions if q.network is not None and q.network not in networks]
+    return list(dict.fromkeys(names))
 
 
 def network_of(

@@ -25,6 +25,7 @@ from wirecost.whatif.study_cells import (
     step_time_ns,
     study_networks,
     traces_of,
+    unknown_networks,
 )
 
 
@@ -147,7 +148,8 @@ def validate_replays(folder: Path, calibration: Path | None = None) -> ReplayVal
         try:
             rows += _from(folder, base, left_out, calibration)
         except WirecostError as error:
-            left_out.append((name, f"its traces can't be replayed: {error}"))
+            reason = str(error).removeprefix(f"{base.directory}: ")  # the same for other experiments
+            left_out.append((name, f"its traces can't be replayed: {reason}"))
     if not rows:
         reasons = "; ".join(dict.fromkeys(reason for _, reason in left_out))
         raise WirecostError(
@@ -166,11 +168,20 @@ def _from(
         reason = "no other measured experiment differs from it in the network or the size of buckets alone"
         left_out.append((base.experiment.slug, reason))
         return
+    known = study_networks(folder, base.experiment, calibration)
+    if unknown := unknown_networks(asked, known):
+        asked = [question for question in asked if question.network not in unknown]
+        which = ", ".join(unknown) if asked else "the study's other networks"
+        left_out.append(
+            (base.experiment.slug, f"no benchmark and no nominal rate tells what {which} would do to it")
+        )
+        if not asked:
+            return
     job = Job(
         read_cell(base.directory, base.experiment.ranks),
         step_time_ns=step_time_ns(base),
         calibration=calibration,
-        networks=study_networks(folder, base.experiment, calibration),
+        networks=known,
         recorded_on=recorded_on(base.experiment),
     )
     for question in asked:

@@ -74,6 +74,12 @@ def test_one_rank_is_predicted_on_a_network_that_nothing_measured(folder: Path) 
     assert not [cell.refused for cell in cells if cell.refused and "benchmarked" in cell.refused]
 
 
+def test_a_study_of_commands_is_not_predicted(folder: Path) -> None:
+    study = {"name": "mine", "workloads": [{"name": "job", "command": "python train.py"}], "networks": ["shm"]}
+    with pytest.raises(SpecError, match="mine: has commands only"):
+        predict_study(validate(Study, study, "mine"), read(folder))
+
+
 def test_strategies_predicted_alike_have_no_order(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ),
         (["run", "--step", "5", "--", "a"], "no such option: --step; did you mean --steps? (see wirecost run -h)"),
         (["run", "--steps", "0", "--", "a"], "invalid value for '--steps': "),
+        (["run", "--networks", "", "--", "python"], "run: networks[0]: unknown network ''; allowed: "),
         (["run"], "missing argument '-- COMMAND...' (see wirecost run -h)"),
         (["tracee", "a"], "no such command 'tracee'; did you mean 'trace'? (see wirecost -h)"),
         (["tra\nce"], "no such command "),

@@ -2,9 +2,11 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,3 +149,20 @@ def test_the_hook_imports_the_standard_library_only() -> None:
     assert len(sources) == 3
     for path in sources:
         assert "import wirecost" not in path.read_text() and "from wirecost" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("properties", "uuid"),
+    [
+        (SimpleNamespace(uuid="1e3a2b40-7c9d-4f10-9d55-0a8b6c1d2e3f"), "1e3a2b40-7c9d-4f10-9d55-0a8b6c1d2e3f"),
+        (SimpleNamespace(uuid="00000000-0000-0000-0000-000000000000"), None),
+        (SimpleNamespace(), None),  # of earlier versions of PyTorch
+    ],
+)
+def test_a_gpu_is_unknown_without_a_uuid_of_its_own(
+    properties: SimpleNamespace, uuid: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    recorder = runpy.run_path(str(HOOK / "recorder.py"))
+    assert recorder["_uuid_of"](None) == uuid

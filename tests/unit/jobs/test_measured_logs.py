@@ -27,3 +27,16 @@ def test_logs_of_a_job_that_failed_stay_whole(tmp_path: Path) -> None:
     with MeasuredLogs(tmp_path), nccl.open("a") as file:
         file.write("Connection closed by remote peer\n")
     assert nccl.read_text().count("\n") == 2
+
+
+def test_a_log_that_the_job_deletes_as_it_ends_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    gone, kept = (tmp_path / "logs" / f"nccl-host{host}-21.log" for host in range(2))
+    for path in (gone, kept):
+        path.write_text("Connected all rings\n")
+    with MeasuredLogs(tmp_path) as logs:
+        logs.measured()
+        gone.unlink()
+        with kept.open("a") as file:
+            file.write("Connection closed by remote peer\n")
+    assert kept.read_text() == "Connected all rings\n"

@@ -13,7 +13,7 @@ from wirecost.jobs.problems import why_unusable
 from wirecost.jobs.steps import RankSteps, as_samples, read_steps, sharing_a_gpu
 from wirecost.jobs.watch import is_measured
 from wirecost.spec import JobExperiment
-from wirecost.whatif.study_cells import read_cell
+from wirecost.whatif.study_cells import read_cell, read_named
 
 EXPERIMENT = JobExperiment.model_validate(
     {
@@ -87,6 +87,12 @@ def test_ranks_that_share_a_gpu_are_named() -> None:
     assert sharing_a_gpu([recording(0, gpu="a"), recording(1, gpu="b"), recording(2, gpu="a")]) == [0, 2]
 
 
+def test_two_processes_of_a_rank_share_no_gpu_with_another_rank() -> None:
+    twice = [recording(0, gpu="a"), recording(0, gpu="a")]
+    assert sharing_a_gpu([*twice, recording(1, gpu="b")]) == []
+    assert sharing_a_gpu([*twice, recording(1, gpu="a")]) == [0, 1]
+
+
 def test_traces_of_ranks_that_share_a_gpu_answer_nothing(tmp_path: Path) -> None:
     (tmp_path / "steps").mkdir()
     for rank in range(2):
@@ -95,6 +101,13 @@ def test_traces_of_ranks_that_share_a_gpu_answer_nothing(tmp_path: Path) -> None
     assert [r.gpu for r in read_steps(tmp_path)] == ["GPU-1", "GPU-1"]
     with pytest.raises(WirecostError, match="2 ranks shared a GPU"):
         read_cell(tmp_path, 2)
+    (tmp_path / "traces").mkdir()
+    files = [tmp_path / "traces" / f"rank-{rank}.json" for rank in range(2)]
+    for file in files:
+        file.write_text('{"traceEvents": []}')
+    for named in ([str(tmp_path / "traces")], [str(file) for file in files]):
+        with pytest.raises(WirecostError, match="2 ranks shared a GPU"):
+            read_named(named)
 
 
 def test_a_file_without_a_header_is_no_rank(tmp_path: Path) -> None:

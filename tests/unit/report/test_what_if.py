@@ -149,3 +149,13 @@ def test_a_calibration_knows_networks_that_no_benchmark_measured(tmp_path: Path)
     assert nominal.high_ms < calibrated.low_ms
     row, *_ = validate_replays(tmp_path, calibration).rows
     assert (row.question, row.low_s) == ("network emulated-60m", pytest.approx(calibrated.low_ms * 1e-3))
+
+
+def test_experiments_on_one_host_ask_about_no_emulated_network(tmp_path: Path) -> None:
+    invented_store(tmp_path, text=STUDY.replace("hosts: [2]", "hosts: [1x2]"))
+    keep_traces(tmp_path, "small_emulated-1g_ddp_", Job(steps=4))
+    with pytest.raises(WirecostError, match="no nominal rate tells what emulated-100m would do to it; ask with"):
+        what_if(tmp_path)
+    left_out = dict(validate_replays(tmp_path).left_out)
+    (reason,) = (reason for name, reason in left_out.items() if name.startswith("small_emulated-1g_ddp_"))
+    assert reason == "no benchmark and no nominal rate tells what emulated-100m would do to it"

@@ -161,6 +161,15 @@ def test_windows_are_read_with_the_layers_that_have_them(
         assert shape_of(workload(without, tmp_path)).window_share == pytest.approx(windowed / layers)
 
 
+def test_kinds_of_layers_that_the_model_lacks_count_for_nothing(tmp_path: Path) -> None:
+    data = CONFIGURATIONS["k-exaone-236b"]
+    cut = {"num_hidden_layers": 4, "max_position_embeddings": 65536}
+    shape = shape_of(workload({**data, **cut}, tmp_path))
+    assert (shape.window, shape.window_share) == (128, pytest.approx(3 / 4))
+    listed = {key: data[key][:4] for key in ("layer_types", "mlp_layer_types")}
+    assert parameters({**data, **cut}, tmp_path) == parameters({**data, **cut, **listed}, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("data", "parameters_of_text"),
     [
@@ -215,6 +224,23 @@ def test_text_parts_of_further_types_are_read(
             "position_embedding_type: 'rotary' can't be described; only 'alibi' or 'learned'",
         ),
         ({**CONFIGURATIONS["kolibri-1-78b"], "attention_bias": True}, "attention_bias: true can't be described"),
+        (
+            {**CONFIGURATIONS["glm-4.7-flash"], "mlp_layer_types": ["sparse"]},
+            "mlp_layer_types: has 1 items, and the model has 47 layers",
+        ),
+        (
+            {**CONFIGURATIONS["mellum-2-12b"], "mlp_layer_types": ["sparse"] * 27 + [None]},
+            "mlp_layer_types: should hold 'sparse' or 'dense' for each layer, not null",
+        ),
+        (
+            {**CONFIGURATIONS["k-exaone-236b"], "mlp_layer_types": None, "is_moe_layer": ["False"] * 48},
+            "is_moe_layer: should hold true or false for each layer, not 'False'",
+        ),
+        (
+            {**CONFIGURATIONS["cwm-32b"], "layer_types": ["full_attention", "sliding_attention"]},
+            "layer_types: has 2 items, and the model has 64 layers",
+        ),
+        ({**SMALL, "model_type": "a\n\x1b[31mb"}, "unknown model_type 'a\\x0a\\x1b[31mb'"),
     ],
 )
 def test_refusals_are_one_line_that_names_the_key(data: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -274,11 +274,13 @@ class Recorder:
 
 
 def _uuid_of(device):
-    """Returns the UUID of a GPU, or None if this version of PyTorch doesn't tell it."""
+    """Returns the UUID of a GPU, or None if PyTorch or the driver doesn't tell it. Some drivers report zeros for
+    every GPU."""
     import torch
 
     with contextlib.suppress(Exception):
-        return str(torch.cuda.get_device_properties(device).uuid)
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        return uuid if uuid.strip("0-") else None
     return None
 
 

@@ -30,6 +30,7 @@ from wirecost.spec.huggingface.files import PREFIX, cached_configuration, read_c
 from wirecost.spec.huggingface.multimodal import text_part
 from wirecost.spec.huggingface.refused import REFUSED
 from wirecost.spec.huggingface.unread import check_unread
+from wirecost.text import printable
 
 __all__ = ["REFUSED", "TYPES", "imported"]
 
@@ -110,7 +111,7 @@ def _dimensions(data: dict[str, Any], sequence_length: Any) -> Dimensions:
         if isinstance(each, str) and each in REFUSED:
             raise ValueError(f"model_type '{each}' can't be described: {REFUSED[each]}")
     if not isinstance(kind, str) or kind not in TYPES:
-        raise ValueError(f"{where}{one_of('model_type', str(kind)[:60], TYPES)}; {_DIMENSIONS}")
+        raise ValueError(f"{where}{one_of('model_type', printable(str(kind)[:60]), TYPES)}; {_DIMENSIONS}")
     if len(text) > MOST_KEYS:
         raise ValueError(
             f"{where}model_type: has {len(text)} keys beside it, and no model has more than {MOST_KEYS}"

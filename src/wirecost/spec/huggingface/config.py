@@ -145,6 +145,24 @@ class Config:
             raise ValueError(f"{self.where}{key}: should be a list, not {shown(value)}")
         return value
 
+    def of_layers(self, key: str, layers: int, *allowed: Any) -> list[Any]:
+        """Returns the items of the first `layers` layers of the list under `key`. Further items belong to modules
+        that predict tokens. A missing value, null and an empty list are an empty list.
+
+        Raises:
+            ValueError: if the list has fewer items, or one of the first `layers` is none of `allowed`.
+        """
+        values = self.items(key)
+        if values and len(values) < layers:
+            raise ValueError(f"{self.where}{key}: has {len(values)} items, and the model has {layers} layers")
+        for value in values[:layers]:
+            if allowed and not any(type(value) is type(each) and value == each for each in allowed):
+                raise ValueError(
+                    f"{self.where}{key}: should hold {' or '.join(map(shown, allowed))} for each layer, not "
+                    f"{shown(value)}"
+                )
+        return values[:layers]
+
     def sequence(self, *keys: str, default: int | None = None) -> int:
         """Returns the default length of a sequence for a model without learned positions: what the model can
         read, but at most `LONGEST_DEFAULT_SEQUENCE`."""
@@ -238,7 +256,7 @@ def with_window(c: Config, dimensions: Dimensions, *, full: int, key: str = "sli
     The list `layer_types` counts the layers without a window if the configuration has one.
     """
     window = c.optional(key)
-    types = c.items("layer_types")
+    types = c.items("layer_types")[: dimensions["layers"]]
     if types:
         full = sum(kind == "full_attention" for kind in types)
     if window is None or full >= dimensions["layers"]:

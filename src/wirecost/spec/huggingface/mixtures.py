@@ -19,7 +19,7 @@ def with_dense_layers(c: Config, dimensions: Dimensions) -> Dimensions:
     """
     layers = dimensions["layers"]
     first = c.count("first_k_dense_replace")
-    kinds = c.items("mlp_layer_types")[:layers]
+    kinds = c.of_layers("mlp_layer_types", layers, "sparse", "dense")
     dense = sum(kind != "sparse" for kind in kinds) if kinds else min(first, layers)
     if dense >= layers:
         raise ValueError(
@@ -118,7 +118,8 @@ def exaone_moe(c: Config) -> Dimensions:
         "top_k_groups": c.whole("topk_group", default=1),
     }
     # The names of the first published file.
-    listed = ["sparse" if sparse else "dense" for sparse in c.items("is_moe_layer")]
+    sparse_layers = c.of_layers("is_moe_layer", dimensions["layers"], True, False)
+    listed = ["sparse" if sparse else "dense" for sparse in sparse_layers]
     first = c.get("first_k_dense_replace" if c.has("first_k_dense_replace") else "first_last_k_dense_replace")
     named = c.changed(mlp_layer_types=c.get("mlp_layer_types") or listed, first_k_dense_replace=first)
     return with_dense_layers(named, with_predicted_tokens(c, dimensions))

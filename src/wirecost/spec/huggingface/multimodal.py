@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wirecost.spec.huggingface.config import shown
+from wirecost.text import printable
 
 TEXT_KEYS = ("text_config", "llm_config", "language_config")
 """Keys under which the text part of a configuration is."""
@@ -91,7 +92,7 @@ def text_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[str, 
     """
     outer = str(data.get("model_type"))
     key = next((key for key in TEXT_KEYS if data.get(key) is not None), None)
-    note = f"only the text part of {outer[:40]} is counted, without its encoders of images or sound"
+    note = f"only the text part of {printable(outer[:40])} is counted, without its encoders of images or sound"
     if key is not None:
         inner = data[key]
         if not isinstance(inner, dict):

@@ -41,12 +41,14 @@ def check_unread(c: Config, dimensions: Dimensions, readers: dict[str, Callable[
         readers: the reader of each model type, which tells the types that have the key.
 
     Raises:
-        ValueError: for such a key. The message is one line.
+        ValueError: for such a key, or if `layer_types` has no item for some layers. The message is one line.
     """
     unknown = list(_telling(c, dimensions))
     if names_other_layers(kinds := c.get("layer_types")):
         unknown.insert(0, (c.where, "layer_types", kinds))
     if not unknown:
+        if isinstance(kinds, list):
+            c.of_layers("layer_types", dimensions["layers"])
         return
     where, key, value = unknown[0]
     names = {name for _, name, _ in unknown}
