@@ -70,6 +70,10 @@ class MemoryLine:
         return MemoryLine(peak - slope * micro_batch, slope)
 
 
+_LAST_STEP = 0.9
+"""Share of the way to the expected micro-batch that the last trial goes, where only one other trial fitted."""
+
+
 def next_batch(
     trials: Iterable[Trial], memory_bytes: int | None, line: MemoryLine | None, start: int | None = None
 ) -> int | None:
@@ -98,6 +102,9 @@ def next_batch(
         # A prediction that is far too high isn't followed at once, because the trials are few.
         return min(LARGEST, max(low + 1, min(4 * low, expected if expected is not None else 2 * low)))
     if expected is not None and low < expected < high:
+        if len(trials) == MOST_TRIALS - 1 and sum(t.fits for t in trials) == 1:
+            # One peak doesn't tell how memory grows. The last trial should fit.
+            return max(low + 1, low + math.floor(_LAST_STEP * (expected - low)))
         return expected
     if low == 0 and len(trials) > 1:
         # A trial that fits tells more than another one that doesn't: its peak of memory corrects the prediction.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.results import invented_breakdown
@@ -62,6 +62,7 @@ def test_a_search_takes_few_trials_and_tries_nothing_twice(
 
 
 @given(fits=st.integers(1, 300), error=st.floats(0.9, 1.1), each=st.integers(5 * MIB, 100 * MIB))
+@example(fits=5, error=0.9, each=5 * MIB)  # the last trial has to fit
 def test_a_prediction_that_errs_by_a_tenth_leads_close_to_the_largest_batch(
     fits: int, error: float, each: int
 ) -> None:
