@@ -16,7 +16,8 @@ from support.parity import LLAMA, WORKLOADS, experiment, train_all
 from wirecost.spec import Experiment, Family, Plan, Workload
 
 HIDDEN = 128
-"""With it tensor-parallel shards are multiples of the 64 elements at which ZeRO's parameters start."""
+"""ZeRO starts each parameter at a multiple of 64 elements. The shards of a tensor-parallel rank of such a model end
+at one, so that ZeRO pads nothing between them."""
 KINDS = ("all_reduce", "ddp", "zero1", "zero2", "zero3")
 
 
@@ -82,7 +83,8 @@ def on_four() -> Iterator[Experiment]:
 def test_predicted_bytes_are_those_of_the_engine(cases: list[Experiment], tmp_path: Path) -> None:
     assert cases
     for one, trained in zip(cases, train_all(cases, tmp_path), strict=True):
-        # With overlap ZeRO gathers in an iteration what the step of the one before it changed.
+        # The last iteration is compared. With overlap, ZeRO gathers parameters at the start of an iteration, if the
+        # optimizer changed them at the end of the iteration before it. The first iteration therefore gathers none.
         recorded = recorded_bytes(of_rank[-1] for of_rank in trained.calls)
         assert recorded == predicted_bytes(one) + padding(one), f"{one.workload.name} with {one.plan}"
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support import further_models, published_models
-from wirecost.costmodel.shape import shape_of
+from support.small_configurations import check_windows
 from wirecost.errors import SpecError
 from wirecost.prediction.job import JobOptions, setup_of
 from wirecost.prediction.predict import predict
@@ -126,9 +126,8 @@ def test_published_configurations_are_predicted(name: str, tmp_path: Path) -> No
 def test_windows_are_read_with_the_layers_that_have_them(
     name: str, window: int, windowed: int, layers: int, tmp_path: Path
 ) -> None:
-    shape = shape_of(validate(Workload, imported(str(write(tmp_path / name, CONFIGURATIONS[name]))), "w"))
-    assert (shape.window, shape.layers) == (window, layers)
-    assert shape.window_share == pytest.approx(windowed / layers)
+    workload = validate(Workload, imported(str(write(tmp_path / name, CONFIGURATIONS[name]))), "w")
+    check_windows(workload, window, windowed, layers)
 
 
 @pytest.mark.parametrize(("name", "modules"), [("deepseek-v3", 1), ("kimi-k2", 0), ("deepseek-v2-lite", 0)])

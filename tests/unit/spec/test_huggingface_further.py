@@ -10,22 +10,13 @@ import pytest
 
 from support.further_models import CONFIGURATIONS
 from support.published_models import CONFIGURATIONS as EARLIER
+from support.small_configurations import LATENT, MIXTURE, SMALL, check_windows
 from wirecost.costmodel.shape import shape_of
 from wirecost.errors import SpecError
 from wirecost.spec import Workload, load_spec
 from wirecost.spec.parameters import count
 
 # The models below were counted by transformers 5.24.0 on PyTorch's meta device.
-SMALL = {
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "intermediate_size": 96,
-    "vocab_size": 200,
-    "max_position_embeddings": 64,
-}
-LATENT = {"kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12}
-MIXTURE = {"moe_intermediate_size": 40, "num_experts_per_tok": 2}
 ROUTED = {**MIXTURE, "n_routed_experts": 8}
 EXPERTS = {**MIXTURE, "num_experts": 8}
 LOCAL = {**MIXTURE, "num_local_experts": 8}
@@ -153,9 +144,7 @@ def test_windows_are_read_with_the_layers_that_have_them(
     name: str, window: int, windowed: int, layers: int, tmp_path: Path
 ) -> None:
     data = CONFIGURATIONS[name]
-    shape = shape_of(workload({**data, "max_position_embeddings": 65536}, tmp_path))
-    assert (shape.window, shape.layers) == (window, layers)
-    assert shape.window_share == pytest.approx(windowed / layers)
+    check_windows(workload({**data, "max_position_embeddings": 65536}, tmp_path), window, windowed, layers)
     if "layer_types" in data and name != "mellum-2-12b":  # whose default has no window
         without = {key: value for key, value in data.items() if key != "layer_types"}
         assert shape_of(workload(without, tmp_path)).window_share == pytest.approx(windowed / layers)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support import further_models, published_models
+from support.small_configurations import LATENT, MIXTURE, SMALL
 from wirecost.errors import SpecError
 from wirecost.spec import Workload, load_spec, validate
 from wirecost.spec.huggingface import TYPES, imported
@@ -121,16 +122,6 @@ def test_every_model_type_is_refused_with_a_mixture_or_ranks_that_it_has_not(kin
 
 
 # The models below were counted by transformers 5.24.0 on PyTorch's meta device.
-SMALL = {
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "intermediate_size": 96,
-    "vocab_size": 200,
-    "max_position_embeddings": 64,
-}
-LATENT = {"kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12}
-MIXTURE = {"moe_intermediate_size": 40, "num_experts_per_tok": 2}
 
 
 @pytest.mark.parametrize(
