@@ -71,7 +71,8 @@ class MemoryLine:
 
 
 _LAST_STEP = 0.9
-"""Share of the way to the expected micro-batch that the last trial goes, where only one other trial fitted."""
+"""Share of the way to the expected micro-batch that the last trial goes, where only one other trial fitted.
+By judgement, for predictions of memory that err by up to a tenth."""
 
 
 def next_batch(

@@ -211,3 +211,26 @@ def test_positions_that_are_learned_are_not_taken_from_the_length_of_sequences(t
     path.write_text(json.dumps(gpt2))
     with pytest.raises(SpecError, match="n_positions: is missing"):
         load_spec("workload", str(path), sequence_length=64)
+
+
+SHARED = {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 40, "num_key_value_heads": 8}
+
+
+@pytest.mark.parametrize(
+    ("data", "top_k"),
+    [
+        ({"model_type": "mixtral", "num_local_experts": 8}, 2),
+        ({"model_type": "qwen2_moe", "num_experts": 8, **SHARED}, 4),
+        ({"model_type": "olmoe", "num_experts": 16}, 8),
+        ({"model_type": "deepseek_v3", **LATENT, "n_routed_experts": 16, "moe_intermediate_size": 40}, 8),
+        ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 3}, 3),
+    ],
+)
+def test_the_number_of_experts_of_a_token_may_be_left_out(
+    data: dict[str, Any], top_k: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**SMALL, **data}))
+    moe = load_spec("workload", str(path)).mixture_of_experts
+    assert moe is not None
+    assert moe.top_k == top_k

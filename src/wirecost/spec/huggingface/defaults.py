@@ -7,7 +7,34 @@ from typing import Any
 _LATENT = {"q_lora_rank": 1536, "n_shared_experts": 1, "first_k_dense_replace": 3}
 _OF_TWO = {"num_key_value_heads": 2, "head_dim": 128}
 
-DEFAULTS: dict[str, dict[str, Any]] = {
+_CHOSEN_EXPERTS = {
+    "axk1": 8,
+    "cohere2_moe": 2,
+    "deepseek_v3": 8,
+    "exaone_moe": 8,
+    "flex_olmo": 5,
+    "flint": 6,
+    "glm4_moe": 8,
+    "glm4_moe_lite": 4,
+    "granitemoe": 2,
+    "granitemoe_swa": 2,
+    "granitemoeshared": 2,
+    "hy_v3": 8,
+    "kolibri1": 6,
+    "mellum": 8,
+    "minimax_m2": 8,
+    "mistral4": 4,
+    "mixtral": 2,
+    "olmoe": 8,
+    "phimoe": 2,
+    "qwen2_moe": 4,
+    "qwen3_moe": 8,
+    "sarvam_mla": 8,
+    "sarvam_moe": 6,
+    "solar_open": 8,
+}
+
+_OF_KEYS: dict[str, dict[str, Any]] = {
     "aria_text": {"moe_num_experts": 8, "moe_topk": 2, "moe_num_shared_experts": 2},
     "axk1": {"q_lora_rank": 1536, "n_shared_experts": 1, "first_k_dense_replace": 1},
     "bitnet": {"num_key_value_heads": 5},
@@ -61,6 +88,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "starcoder2": {"num_key_value_heads": 2},
     "vaultgemma": {"num_key_value_heads": 4, "sliding_window": 4096},
     "youtu": {"q_lora_rank": 1536},
+}
+
+DEFAULTS: dict[str, dict[str, Any]] = _OF_KEYS | {
+    kind: {**_OF_KEYS.get(kind, {}), "num_experts_per_tok": number} for kind, number in _CHOSEN_EXPERTS.items()
 }
 """Values by model type, as in the configuration classes of `transformers`. They are for keys that are left out. A
 key whose value is null keeps null, with which the number of heads for keys and values is that of the queries."""
